@@ -1,0 +1,87 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+)
+
+// NoOffset stands for an offset that does not exist, such as the committed
+// offset of a group that never committed.
+const NoOffset int64 = -1
+
+// Assignment is what the broker says of a partition when a member gets it.
+type Assignment struct {
+	TopicPartition
+	Group     string
+	Committed int64 // the group's committed offset (next to read), or NoOffset
+	LogStart  int64 // first offset that still exists
+	LogEnd    int64 // last stable offset: the next one a committed record can get
+}
+
+// Start says where a member begins with a partition.
+type Start struct {
+	// Offset is the next offset to read.
+	Offset int64
+	// CommitAbove is the group's committed offset as far as it is to be
+	// believed: positions at or below it are not committed, because a committed offset
+	// never moves backwards by itself.
+	CommitAbove int64
+}
+
+// Handler receives the partitions of a consumer-group member.
+type Handler interface {
+	// Assign prepares a partition and says where to start. It retries
+	// infrastructure failures until ctx ends; the error is then ctx's cause,
+	// or a *HaltError when the partition must not be read.
+	Assign(ctx context.Context, a Assignment) (PartitionHandler, Start, error)
+}
+
+// PartitionHandler applies the records of one partition, in order. It is used
+// by one goroutine at a time.
+type PartitionHandler interface {
+	// Handle makes every record durable in one of its places before it
+	// returns nil. Infrastructure failures are retried inside, without end,
+	// until ctx ends; records before the failing one may then be durable.
+	// A *RewindError asks the caller to read again from an older offset, a
+	// *HaltError to stop this partition and leave the others running.
+	Handle(ctx context.Context, records []Record) error
+	// Check compares the stored watermark with the position while the
+	// partition is idle: a database that lost commits is noticed although no record
+	// arrives. It returns nil, a *RewindError, or the infrastructure failure
+	// of this one attempt.
+	Check(ctx context.Context) error
+	// Skip records that offsets from the position up to `to` no longer exist and continues
+	// there (--on-data-loss=continue). Retries like Handle.
+	Skip(ctx context.Context, to int64) error
+}
+
+// RewindError says that the database is behind the member's position.
+type RewindError struct {
+	To     int64 // next offset to read
+	Reason string
+}
+
+func (e *RewindError) Error() string {
+	return fmt.Sprintf("rewinding to offset %d: %s", e.To, e.Reason)
+}
+
+// HaltError says that a partition cannot go on without an operator.
+type HaltError struct {
+	Reason string
+	Hint   string // what the operator can do
+}
+
+func (e *HaltError) Error() string {
+	if e.Hint == "" {
+		return "partition halted: " + e.Reason
+	}
+	return "partition halted: " + e.Reason + " (" + e.Hint + ")"
+}
+
+// RecordReader reads single records again, to compare an event with the one
+// that the ledger remembers.
+type RecordReader interface {
+	// ReadRecord returns the record at exactly that offset, or an error that
+	// is ErrRecordGone when the log no longer holds it (or never did).
+	ReadRecord(ctx context.Context, tp TopicPartition, offset int64) (Record, error)
+}
