@@ -1,0 +1,20 @@
+package cli
+
+import (
+	"io"
+	"os"
+)
+
+// Env is what the commands may use of the process they run in. Tests pass
+// buffers and a map.
+type Env struct {
+	Stdin     io.Reader
+	Stdout    io.Writer // data
+	Stderr    io.Writer // talk: logs, progress, hints, errors
+	LookupEnv func(name string) (string, bool)
+}
+
+// OSEnv is the Env of the real process.
+func OSEnv() *Env {
+	return &Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv}
+}
