@@ -1,0 +1,67 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Stats is what a group's metrics show of the database.
+type Stats struct {
+	ParkedEvents             int64
+	ParkedOldestSeconds      float64 // 0 when nothing is parked
+	DeadLetters              []LetterCount
+	DeadLettersOldestSeconds float64 // of the ones that wait for somebody; 0 when there are none
+	Watermarks               []WatermarkAge
+}
+
+// LetterCount counts the dead letters of one status and reason.
+type LetterCount struct {
+	Status, Reason string
+	Letters        int64
+}
+
+// WatermarkAge is how long ago a partition's watermark advanced, by the
+// database's clock.
+type WatermarkAge struct {
+	KafkaTopic     string
+	KafkaPartition int32
+	Seconds        float64
+}
+
+// Stats reads a group's numbers. Its cost grows with the parked events and
+// the dead letters, not with the orders.
+func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
+	type totals struct {
+		ParkedEvents             int64
+		ParkedOldestSeconds      float64
+		DeadLettersOldestSeconds float64
+	}
+	var stats Stats
+	err := r.snapshot(ctx, func(tx pgx.Tx) error {
+		sums, err := query[totals](ctx, tx, "parked_events", `
+			SELECT count(*) AS parked_events,
+			       coalesce(extract(epoch FROM clock_timestamp() - min(parked_at)), 0)::float8 AS parked_oldest_seconds,
+			       coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_failed_at)) FROM dead_letters
+			                 WHERE consumer_group = $1 AND status IN ('open', 'exhausted')), 0)::float8 AS dead_letters_oldest_seconds
+			FROM parked_events WHERE consumer_group = $1`, group)
+		if err != nil {
+			return err
+		}
+		stats.ParkedEvents, stats.ParkedOldestSeconds = sums[0].ParkedEvents, sums[0].ParkedOldestSeconds
+		stats.DeadLettersOldestSeconds = sums[0].DeadLettersOldestSeconds
+		stats.DeadLetters, err = query[LetterCount](ctx, tx, "dead_letters",
+			`SELECT status, reason, count(*) AS letters FROM dead_letters WHERE consumer_group = $1 GROUP BY status, reason`, group)
+		if err != nil {
+			return err
+		}
+		// A recreated topic leaves the old one's watermarks behind: the newest counts.
+		stats.Watermarks, err = query[WatermarkAge](ctx, tx, "projection_watermarks", `
+			SELECT DISTINCT ON (kafka_topic, kafka_partition) kafka_topic, kafka_partition,
+			       extract(epoch FROM clock_timestamp() - updated_at)::float8 AS seconds
+			FROM projection_watermarks WHERE consumer_group = $1
+			ORDER BY kafka_topic, kafka_partition, updated_at DESC`, group)
+		return err
+	})
+	return stats, err
+}
