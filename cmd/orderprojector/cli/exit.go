@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -22,13 +23,16 @@ const (
 // Error is a failure with its own exit code and, where there is one, a hint
 // that says what the operator can do.
 type Error struct {
-	Code int
-	Err  error
-	Hint string
+	Code   int
+	Err    error
+	Advice string
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
+
+// Hint returns the advice, "" for none.
+func (e *Error) Hint() string { return e.Advice }
 
 func usageError(format string, args ...any) error {
 	return &Error{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
@@ -40,10 +44,6 @@ func notFoundError(format string, args ...any) error {
 
 func differenceError(format string, args ...any) error {
 	return &Error{Code: ExitDifference, Err: fmt.Errorf(format, args...)}
-}
-
-func withHint(err error, hint string) error {
-	return &Error{Code: ExitFailed, Err: err, Hint: hint}
 }
 
 // runError marks what a command's own code returned. Everything that fails
@@ -89,10 +89,12 @@ func reportError(w io.Writer, err error, code int) {
 		fmt.Fprintln(w, "interrupted")
 		return
 	}
-	fmt.Fprintln(w, "error:", err)
-	if hint := hintFor(err); hint != "" {
+	fmt.Fprintln(w, "error:", strings.ReplaceAll(err.Error(), "\n", "\n       "))
+	hints := hintsFor(err)
+	if len(hints) == 0 && code == ExitUsage {
+		hints = []string{"see --help"}
+	}
+	for _, hint := range hints {
 		fmt.Fprintln(w, "hint:", hint)
-	} else if code == ExitUsage {
-		fmt.Fprintln(w, "hint: see --help")
 	}
 }

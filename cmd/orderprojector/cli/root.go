@@ -6,6 +6,8 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
 )
 
 // NewRoot builds the whole command tree.
@@ -22,10 +24,18 @@ order never roll a state back, and nothing is lost silently.`,
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	addConfigFileFlag(root)
+	config.AddFlags(root.PersistentFlags(), config.SectionLog)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Error{Code: ExitUsage, Err: err} })
 	root.AddCommand(
-		newVersionCommand(env),
+		// newRunCommand(env),
+		newMigrateCommand(env),
+		newOrdersCommand(env),
+		newStatesCommand(env),
+		newConfigCommand(env),
 		// newGenerateCommand(env),
 		// newDemoCommand(env),
+		newVersionCommand(env),
 	)
 	markRunErrors(root)
 	return root

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
+)
+
+// PoolRole says what a pool is for; PostgreSQL shows it in application_name.
+type PoolRole string
+
+// The roles. Reads have a pool of their own, so that questions, health checks and
+// metrics never take a connection from the writers.
+const (
+	WritePool   PoolRole = "write"
+	ReadPool    PoolRole = "read"
+	migratePool PoolRole = "migrate"
+)
+
+// OpenPool makes a pool of at most maxConns connections. It does not connect:
+// a database that is down shows when the pool is used.
+func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns int) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(db.URL.Reveal())
+	if err != nil { // its message may quote the password
+		return nil, &config.Error{Name: "database-url", Value: db.URL.String(), Problem: "is not a PostgreSQL connection string"}
+	}
+	cfg.MaxConns = int32(maxConns)
+	cfg.MinConns, cfg.MinIdleConns = 0, 0
+	cfg.MaxConnLifetime = 30 * time.Minute
+	cfg.MaxConnLifetimeJitter = 3 * time.Minute
+	cfg.MaxConnIdleTime = 5 * time.Minute
+	cfg.PingTimeout = db.ConnectTimeout
+	configureConn(cfg.ConnConfig, db, role)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database pool: %w", err)
+	}
+	return pool, nil
+}
+
+// configureConn sets what every session gets, also after a reconnect. What the
+// connection string itself says wins over a default, not over an explicit setting.
+func configureConn(cfg *pgx.ConnConfig, db config.Database, role PoolRole) {
+	cfg.ConnectTimeout = db.ConnectTimeout
+	dialer := &net.Dialer{
+		Timeout: db.ConnectTimeout,
+		// A peer that vanished without a word is noticed in half a minute.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4},
+	}
+	cfg.DialFunc = dialer.DialContext
+	params := cfg.RuntimeParams
+	setDefault(params, "application_name", "orderprojector-"+string(role))
+	setDefault(params, "statement_timeout", milliseconds(db.StatementTimeout))
+	setDefault(params, "lock_timeout", milliseconds(db.LockTimeout))
+	setDefault(params, "idle_in_transaction_session_timeout", milliseconds(db.IdleInTransactionTimeout))
+	if role == WritePool && cfg.ValidateConnect == nil {
+		// After a failover the old primary may come back as a standby: look
+		// for the one that takes writes instead of failing on each.
+		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+}
+
+func setDefault(params map[string]string, name, value string) {
+	if _, given := params[name]; !given {
+		params[name] = value
+	}
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// isSQLState reports whether err carries one of the codes.
+func isSQLState(err error, codes ...string) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return false
+	}
+	for _, code := range codes {
+		if pgErr.Code == code {
+			return true
+		}
+	}
+	return false
+}
