@@ -42,8 +42,9 @@ type PartitionHandler interface {
 	// Handle makes every record durable in one of its places before it
 	// returns nil. Infrastructure failures are retried inside, without end,
 	// until ctx ends; records before the failing one may then be durable.
-	// A *RewindError asks the caller to read again from an older offset, a
-	// *HaltError to stop this partition and leave the others running.
+	// A *RewindError asks the caller to assign the partition anew (with the
+	// committed offset and log start as they are then) and to read from where that
+	// says; a *HaltError to stop this partition and leave the others running.
 	Handle(ctx context.Context, records []Record) error
 	// Check compares the stored watermark with the position while the
 	// partition is idle: a database that lost commits is noticed although no record
@@ -53,11 +54,15 @@ type PartitionHandler interface {
 	// Skip records that offsets from the position up to `to` no longer exist and continues
 	// there (--on-data-loss=continue). Retries like Handle.
 	Skip(ctx context.Context, to int64) error
+	// Close releases what is remembered of the partition. It is called once
+	// the partition is revoked, lost, or about to be assigned anew.
+	Close()
 }
 
-// RewindError says that the database is behind the member's position.
+// RewindError says that the database is behind the member's position: the
+// partition is to be assigned anew.
 type RewindError struct {
-	To     int64 // next offset to read
+	To     int64 // the next offset to read as the database sees it, or NoOffset when it does not know
 	Reason string
 }
 

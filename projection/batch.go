@@ -1,0 +1,144 @@
+package projection
+
+import (
+	"slices"
+	"sort"
+	"time"
+)
+
+// coordinate names a record of the topic that a partition belongs to.
+type coordinate struct {
+	partition int32
+	offset    int64
+}
+
+// item is one record of a batch on its way to an outcome.
+type item struct {
+	rec *Record
+	// env is the decoded event; invalid says why there is none.
+	env     Envelope
+	invalid *DecodeError
+	// orderID names the order on whose row the record is decided. It is empty for
+	// records that touch no order: tombstones, markers, unreadable values.
+	orderID string
+	outcome Outcome
+}
+
+// batch is a run of records of one partition, in offset order.
+type batch struct {
+	items []item
+	begin int64 // everything below is durable, as far as the member knows
+	next  int64 // the position once the batch is durable
+}
+
+func newBatch(decoder Decoder, records []Record, begin int64) *batch {
+	b := &batch{items: make([]item, len(records)), begin: begin, next: begin}
+	for i := range records {
+		b.items[i] = newItem(decoder, &records[i])
+		b.next = records[i].Offset + 1
+	}
+	return b
+}
+
+func newItem(decoder Decoder, rec *Record) item {
+	it := item{rec: rec}
+	if rec.Control {
+		return it
+	}
+	if rec.Value == nil {
+		it.outcome = Ignored
+		return it
+	}
+	it.env, it.invalid = decode(decoder, rec)
+	if it.invalid != nil {
+		it.refuse(it.invalid)
+	} else {
+		it.orderID = it.env.OrderID
+	}
+	return it
+}
+
+// refuse makes the record an invalid one.
+func (it *item) refuse(why *DecodeError) {
+	it.invalid, it.outcome, it.orderID = why, Invalid, ""
+	if why.Version > 0 {
+		it.orderID = why.OrderID // it may hold its order back
+	}
+}
+
+// decode turns a panic of a decoder into a verdict on the record: one record
+// must not stop the others.
+func decode(decoder Decoder, rec *Record) (env Envelope, invalid *DecodeError) {
+	defer func() {
+		if v := recover(); v != nil {
+			env, invalid = Envelope{}, salvageAfterPanic(rec, v)
+		}
+	}()
+	env, err := decoder.Decode(rec)
+	if err == nil {
+		return env, nil
+	}
+	if invalid, ok := isOneOf[*DecodeError](err); ok {
+		return Envelope{}, invalid
+	}
+	return Envelope{}, invalidf("%v", err)
+}
+
+func salvageAfterPanic(rec *Record, v any) (e *DecodeError) {
+	e = invalidf("panic in the decoder: %v", v)
+	defer func() { _ = recover() }()
+	return salvage(rec, e.Detail)
+}
+
+// split halves a batch. Each half is a batch of its own, applied in its turn.
+func (b *batch) split() (first, second *batch) {
+	half := len(b.items) / 2
+	middle := b.items[half-1].rec.Offset + 1
+	return &batch{items: b.items[:half], begin: b.begin, next: middle},
+		&batch{items: b.items[half:], begin: middle, next: b.next}
+}
+
+// at returns the batch's item at an offset, or nil.
+func (b *batch) at(offset int64) *item {
+	i := sort.Search(len(b.items), func(i int) bool { return b.items[i].rec.Offset >= offset })
+	if i < len(b.items) && b.items[i].rec.Offset == offset {
+		return &b.items[i]
+	}
+	return nil
+}
+
+// counts returns the first decisions: those of records that the watermark had not passed.
+func (b *batch) counts(watermark int64) Counts {
+	var c Counts
+	for i := range b.items {
+		if it := &b.items[i]; !it.rec.Control && it.rec.Offset >= watermark {
+			c[it.outcome]++
+		}
+	}
+	return c
+}
+
+func (b *batch) orderIDs() []string {
+	seen := make(map[string]struct{}, len(b.items))
+	ids := make([]string, 0, len(b.items))
+	for i := range b.items {
+		if id := b.items[i].orderID; id != "" {
+			if _, ok := seen[id]; !ok {
+				seen[id] = struct{}{}
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids) // locality, and one lock order for everybody
+	return ids
+}
+
+// oldest is the timestamp of the batch's first visible record, or zero.
+func (b *batch) oldest() time.Time {
+	for i := range b.items {
+		if !b.items[i].rec.Control {
+			return b.items[i].rec.Timestamp
+		}
+	}
+	return time.Time{}
+}

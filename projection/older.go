@@ -1,0 +1,116 @@
+package projection
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ErrRecordGone means that the log no longer holds a record: retention removed
+// it, or the topic was created anew.
+var ErrRecordGone = errors.New("record is no longer in the log")
+
+// readOlder reads records again that a decision has to be compared with.
+func (p *Projector) readOlder(ctx context.Context, into map[coordinate]*Envelope, topic TopicPartition, coordinates []coordinate) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.BatchTimeout)
+	defer cancel()
+	for _, c := range coordinates {
+		topic.Partition = c.partition
+		rec, err := p.cfg.Older.ReadRecord(ctx, topic, c.offset)
+		if errors.Is(err, ErrRecordGone) {
+			into[c] = nil
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s offset %d again: %w", topic, c.offset, err)
+		}
+		into[c] = nil
+		if rec.Value != nil {
+			if env, invalid := decode(p.cfg.Decoder, &rec); invalid == nil {
+				into[c] = &env
+			}
+		}
+	}
+	return nil
+}
+
+// SameEvent reports whether two envelopes say the same, whatever their key
+// order, white space and envelope format. Numbers are compared exactly.
+func SameEvent(a, b *Envelope) bool {
+	if a.EventID != b.EventID || a.OrderID != b.OrderID || a.Version != b.Version || !a.OccurredAt.Equal(b.OccurredAt) {
+		return false
+	}
+	nameA, schemaA := SplitType(a.Type)
+	nameB, schemaB := SplitType(b.Type)
+	if nameA != nameB || schemaA != schemaB {
+		return false
+	}
+	if bytes.Equal(a.Data, b.Data) {
+		return true
+	}
+	canonicalA, errA := canonicalJSON(a.Data)
+	canonicalB, errB := canonicalJSON(b.Data)
+	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
+}
+
+// canonicalJSON writes a value with sorted keys, no white space, and numbers as
+// coefficient and exponent. RFC 8785 alone does not do: it takes numbers
+// through float64. So numbers become strings first, told from strings by a letter in front.
+func canonicalJSON(raw []byte) ([]byte, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))
+	var out bytes.Buffer
+	enc := jsontext.NewEncoder(&out, jsontext.AllowDuplicateNames(true))
+	for {
+		tok, err := dec.ReadToken()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch tok.Kind() {
+		case '0':
+			tok = jsontext.String("n" + canonicalNumber(tok.String()))
+		case '"':
+			tok = jsontext.String("s" + tok.String())
+		}
+		if err := enc.WriteToken(tok); err != nil {
+			return nil, err
+		}
+	}
+	canonical := jsontext.Value(bytes.TrimSpace(out.Bytes()))
+	if err := canonical.Canonicalize(); err != nil {
+		return nil, fmt.Errorf("canonicalising: %w", err)
+	}
+	return canonical, nil
+}
+
+// canonicalNumber writes a JSON number as sign, digits without zeros at either end, and exponent.
+func canonicalNumber(s string) string {
+	sign := ""
+	if strings.HasPrefix(s, "-") {
+		sign, s = "-", s[1:]
+	}
+	mantissa, exponentText, _ := strings.Cut(strings.ToLower(s), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return "0"
+	}
+	trimmed := strings.TrimRight(digits, "0")
+	exponent, err := strconv.ParseInt(strings.TrimPrefix(exponentText, "+"), 10, 32)
+	if err != nil && exponentText != "" {
+		return sign + s // beyond any sensible number: compared as written
+	}
+	exponent += int64(len(digits)-len(trimmed)) - int64(len(fraction))
+	return sign + trimmed + "e" + strconv.FormatInt(exponent, 10)
+}

@@ -1,0 +1,271 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// partition applies the records of one partition. It implements PartitionHandler.
+type partition struct {
+	projector  *Projector
+	log        *slog.Logger
+	key        WatermarkKey
+	position   int64 // next offset; everything below is durable as far as the member knows
+	generation int64
+	cache      *rowCache
+	older      map[coordinate]*Envelope // records read again for the batch at hand
+}
+
+// Handle implements PartitionHandler.
+func (p *partition) Handle(ctx context.Context, records []Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	p.older = nil
+	b := newBatch(p.projector.cfg.Decoder, records, p.position)
+	return p.project(ctx, b)
+}
+
+// Close forgets what is remembered of the partition.
+func (p *partition) Close() { p.cache.clear() }
+
+// project makes a batch durable. Failures that heal are waited out; a batch that takes too long is
+// halved; one that the database refuses is narrowed down to the record to blame.
+func (p *partition) project(ctx context.Context, b *batch) error {
+	pr := p.projector
+	wait := pr.backoff()
+	for {
+		err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, -1) })
+		if err == nil {
+			return nil
+		}
+		p.forget(b)
+		if final(err) {
+			pr.metrics.rewinds.Inc()
+			return err
+		}
+		if needed, ok := isOneOf[*errOlderNeeded](err); ok {
+			if p.older == nil {
+				p.older = make(map[coordinate]*Envelope)
+			}
+			if err = pr.readOlder(ctx, p.older, p.key.TopicPartition, needed.coordinates); err == nil {
+				continue
+			}
+		} else if ctx.Err() == nil {
+			_, late := isOneOf[*deadlineError](err)
+			bad := pr.classify(err) == BadData
+			if (late || bad) && len(b.items) > 1 {
+				p.log.Warn("splitting a batch", "records", len(b.items), "offset", b.items[0].rec.Offset, "error", err)
+				first, second := b.split()
+				if err := p.project(ctx, first); err != nil {
+					return err
+				}
+				return p.project(ctx, second)
+			}
+			if bad {
+				if done, blameErr := p.blame(ctx, b, err); done {
+					return nil
+				} else if blameErr != nil {
+					err = blameErr
+				}
+			}
+		}
+		if err := pr.pause(ctx, p.log, wait, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
+			return err
+		}
+	}
+}
+
+// blame deals with a record that fails when it is tried alone: it is dead-lettered with the cause, unless it
+// goes through without the parked events that it releases. Those are the sweep's then.
+func (p *partition) blame(ctx context.Context, b *batch, cause error) (done bool, err error) {
+	pr := p.projector
+	it := &b.items[0]
+	if it.invalid == nil && it.orderID != "" {
+		err = pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, 0) })
+		if err == nil {
+			p.log.Warn("applied a record without the parked events behind it, which the database refuses", "offset", it.rec.Offset, "order_id", it.orderID)
+			return true, nil
+		}
+		p.forget(b)
+		if ctx.Err() != nil || pr.classify(err) != BadData {
+			return false, err
+		}
+	}
+	p.log.Error("the database refuses a record, also when it is tried alone: dead letter",
+		"offset", it.rec.Offset, "order_id", it.env.OrderID, "event_id", it.env.EventID, "error", cause)
+	refused := *it
+	refused.refuse(&DecodeError{
+		Detail: blameDetail(cause), OrderID: it.env.OrderID, EventID: it.env.EventID, Version: it.env.Version,
+	})
+	one := &batch{items: []item{refused}, begin: b.begin, next: b.next}
+	if err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, one, -1) }); err != nil {
+		p.forget(b)
+		return false, err
+	}
+	pr.metrics.blamed.Inc()
+	return true, nil
+}
+
+func blameDetail(cause error) string {
+	if panicked, ok := isOneOf[*panicError](cause); ok {
+		return clip(fmt.Sprintf("panic while deciding: %v", panicked.value), 500)
+	}
+	return clip("the database refuses it: "+cause.Error(), 500)
+}
+
+// apply is one attempt at one batch: one transaction.
+func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
+	began := time.Now()
+	t := &turn{group: p.key.Group, decoder: p.projector.cfg.Decoder, batch: b, older: p.older, drainLimit: drainLimit}
+	var counts Counts
+	err := p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		t.tx = tx
+		mark, err := p.fence(ctx, tx, b.begin)
+		if err != nil {
+			return err
+		}
+		if err := p.load(ctx, t); err != nil {
+			return err
+		}
+		if err := t.run(ctx); err != nil {
+			return err
+		}
+		counts = b.counts(mark.NextOffset)
+		if b.next <= mark.NextOffset {
+			return nil // read again: everything was counted the first time
+		}
+		if err := tx.AdvanceWatermark(ctx, p.key, b.next, counts, 0); err != nil {
+			return fmt.Errorf("advancing the watermark: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.position = b.next
+	for _, w := range t.sorted {
+		if w.base != nil {
+			p.cache.put(w.base)
+		}
+	}
+	p.observe(b, counts, began)
+	return nil
+}
+
+func (p *partition) observe(b *batch, counts Counts, began time.Time) {
+	m := p.projector.metrics
+	visible := int64(0)
+	for i := range b.items {
+		if !b.items[i].rec.Control {
+			visible++
+		}
+	}
+	m.count(counts, visible)
+	m.applyDuration.Observe(time.Since(began).Seconds())
+	m.batchRecords.Observe(float64(len(b.items)))
+	if oldest := b.oldest(); counts.Total() > 0 && !oldest.IsZero() {
+		m.visible.Observe(max(0, time.Since(oldest).Seconds()))
+	}
+}
+
+// fence locks the watermark, so that a late writer waits and then sees the truth, and
+// refuses to go on when the database holds less than the member believes.
+func (p *partition) fence(ctx context.Context, tx Tx, begin int64) (Watermark, error) {
+	mark, found, err := tx.Watermark(ctx, p.key)
+	if err != nil {
+		return mark, fmt.Errorf("locking the watermark: %w", err)
+	}
+	return mark, p.compare(mark, found, begin)
+}
+
+func (p *partition) compare(mark Watermark, found bool, begin int64) error {
+	switch {
+	case !found:
+		return &RewindError{To: NoOffset, Reason: "the database has no watermark for the partition any more"}
+	case mark.NextOffset < begin:
+		return &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
+			"the database is at offset %d, the member was at %d: commits were lost", mark.NextOffset, begin)}
+	case mark.Generation != p.generation:
+		return &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
+			"the tables were exchanged (generation %d, the member knew %d)", mark.Generation, p.generation)}
+	}
+	return nil
+}
+
+// load builds the works of a turn from the cache and one read.
+func (p *partition) load(ctx context.Context, t *turn) error {
+	ids := t.batch.orderIDs()
+	t.works = make(map[string]*work, len(ids))
+	t.sorted = make([]*work, len(ids))
+	var unknown []string
+	for i, id := range ids {
+		base := p.cache.get(id)
+		if base == nil {
+			unknown = append(unknown, id)
+		}
+		w := newWork(id, base)
+		t.works[id], t.sorted[i] = w, w
+	}
+	if len(unknown) > 0 {
+		rows, err := t.tx.Rows(ctx, unknown)
+		if err != nil {
+			return fmt.Errorf("reading orders: %w", err)
+		}
+		for id, row := range rows {
+			t.works[id].reset(row, false)
+		}
+	}
+	for i := range t.batch.items {
+		if it := &t.batch.items[i]; it.orderID != "" {
+			w := t.works[it.orderID]
+			w.items = append(w.items, it)
+		}
+	}
+	return nil
+}
+
+// forget drops what the cache says of a batch whose transaction did not end well.
+func (p *partition) forget(b *batch) {
+	for i := range b.items {
+		if id := b.items[i].orderID; id != "" {
+			p.cache.forget(id)
+		}
+	}
+}
+
+// Check implements PartitionHandler.
+func (p *partition) Check(ctx context.Context) error {
+	err := p.projector.bounded(ctx, func(ctx context.Context) error {
+		return p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
+			_, err := p.fence(ctx, tx, p.position)
+			return err
+		})
+	})
+	if final(err) {
+		p.cache.clear()
+		p.projector.metrics.rewinds.Inc()
+	}
+	return err
+}
+
+// Skip implements PartitionHandler.
+func (p *partition) Skip(ctx context.Context, to int64) error {
+	lost := to - p.position
+	err := p.projector.retry(ctx, p.log, "recording lost offsets", func(ctx context.Context) error {
+		return p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
+			mark, err := p.fence(ctx, tx, p.position)
+			if err != nil {
+				return err
+			}
+			lost = max(0, to-mark.NextOffset)
+			return tx.AdvanceWatermark(ctx, p.key, to, Counts{}, lost)
+		})
+	})
+	if err == nil {
+		p.position = to
+	}
+	return err
+}

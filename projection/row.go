@@ -1,0 +1,99 @@
+package projection
+
+import (
+	"time"
+
+	"github.com/orderprojector/orderprojector/domain/order"
+)
+
+// LedgerInRow is how many of an order's newest ledger entries its row keeps;
+// older ones are archived, so that the row, and the cost of the next event, stays small.
+const LedgerInRow = 64
+
+// TypeSkipped marks a ledger entry whose version an operator decided to skip.
+const TypeSkipped = "skipped"
+
+// LedgerEntry is the proof of one applied event: who it was, what it led to
+// and where its record is.
+type LedgerEntry struct {
+	Version    int64
+	EventID    string // empty for a skipped version
+	Type       string // as written by the producer, or TypeSkipped
+	State      order.State
+	OccurredAt time.Time
+	Digest     Digest
+	Partition  int32
+	Offset     int64
+}
+
+// Skipped reports whether the version was skipped by an operator's decision.
+func (e *LedgerEntry) Skipped() bool { return e.Type == TypeSkipped }
+
+// Status says whether an order is up to date.
+type Status string
+
+// The statuses of an order.
+const (
+	StatusOK      Status = "ok"
+	StatusWaiting Status = "waiting" // later events are parked behind a missing version
+	StatusBlocked Status = "blocked" // the next version is a dead letter
+)
+
+// Row is an order's row: its state and the newest part of its ledger.
+type Row struct {
+	OrderID  string
+	Version  int64
+	Revision int64
+	order.Order
+	CreatedAt   time.Time // time of the first event
+	UpdatedAt   time.Time // time of the last event
+	LastEventID string
+	Status      Status
+	Topic       string // coordinates of the last applied event
+	Partition   int32
+	Offset      int64
+	Archived    int64 // ledger entries that are no longer in the row
+	// Ledger holds the newest entries, in version order and without holes; the
+	// last one has Version. It is never changed in place: rows share it.
+	Ledger []LedgerEntry
+}
+
+// WaitingFor is the version that the order waits for, or 0.
+func (r *Row) WaitingFor() int64 {
+	if r.Status == StatusOK {
+		return 0
+	}
+	return r.Version + 1
+}
+
+// Entry returns the row's ledger entry of that version, or nil when it is
+// archived or does not exist.
+func (r *Row) Entry(version int64) *LedgerEntry {
+	i := int64(len(r.Ledger)) - 1 - (r.Version - version)
+	if version < 1 || i < 0 || i >= int64(len(r.Ledger)) {
+		return nil
+	}
+	return &r.Ledger[i]
+}
+
+// EntryOf returns the row's ledger entry of that event ID, or nil.
+func (r *Row) EntryOf(eventID string) *LedgerEntry {
+	for i := len(r.Ledger) - 1; i >= 0; i-- {
+		if r.Ledger[i].EventID == eventID {
+			return &r.Ledger[i]
+		}
+	}
+	return nil
+}
+
+// weight estimates the memory a cached row holds, in bytes.
+func (r *Row) weight() int64 {
+	w := int64(400 + len(r.OrderID) + len(r.CustomerID))
+	for i := range r.Ledger {
+		w += 112 + int64(len(r.Ledger[i].EventID))
+	}
+	return w
+}
+
+// newRow is an order of which nothing is applied yet.
+func newRow(orderID string) *Row { return &Row{OrderID: orderID, Status: StatusOK} }

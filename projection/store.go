@@ -1,0 +1,146 @@
+package projection
+
+import (
+	"context"
+	"time"
+)
+
+// Store is where the projection lives. Its transactions are READ COMMITTED:
+// a lock waits for the writer before it and then sees what that one wrote.
+type Store interface {
+	// InTx runs work in one transaction and commits it when work returns nil.
+	// The error says nothing of the outcome when the connection was lost
+	// during the commit: the watermark tells.
+	InTx(ctx context.Context, work func(context.Context, Tx) error) error
+	// Classify says what an error of this store means for the work that met it.
+	Classify(err error) Failure
+}
+
+// Tx is one transaction. Every method handles a whole batch: the number of
+// round trips does not depend on the number of rows.
+type Tx interface {
+	// Watermark locks the partition's watermark row until the end of the
+	// transaction. found is false when there is none.
+	Watermark(ctx context.Context, key WatermarkKey) (w Watermark, found bool, err error)
+	// InsertWatermark adds a watermark if there is none.
+	InsertWatermark(ctx context.Context, key WatermarkKey, nextOffset int64) error
+	// OtherTopicIDs lists the topic IDs under which the group has watermarks of the same partition.
+	OtherTopicIDs(ctx context.Context, key WatermarkKey) ([]TopicID, error)
+	// AdvanceWatermark raises the offset (it never lowers it) and adds the counts.
+	AdvanceWatermark(ctx context.Context, key WatermarkKey, nextOffset int64, counts Counts, lost int64) error
+
+	// Rows reads rows without locking them. Orders without a row are absent.
+	Rows(ctx context.Context, orderIDs []string) (map[string]*Row, error)
+	// LockRows locks the rows of these orders, in key order, and returns them
+	// as they are then. Where there is none, one of version 0 is inserted first.
+	LockRows(ctx context.Context, orderIDs []string) (map[string]*Row, error)
+	// Archive returns the archived entries that match a version or an event ID asked for.
+	Archive(ctx context.Context, asked []ArchiveKey) ([]ArchivedEntry, error)
+	// Write inserts and updates rows. It returns, for each write, whether its guard held;
+	// only those touched a row.
+	Write(ctx context.Context, writes []*RowWrite) (held []bool, err error)
+
+	// Stuck returns what may hold these orders back. Orders with nothing of the kind are absent.
+	Stuck(ctx context.Context, orderIDs []string) (map[string]*Stuck, error)
+	// Parked returns up to limit parked events of one order, in the order of their
+	// turns, behind the one given or, with nil, from the first.
+	Parked(ctx context.Context, orderID string, after *ParkedEvent, limit int) ([]*ParkedEvent, error)
+	// Park keeps events; one that is kept already stays as it is.
+	Park(ctx context.Context, group string, events []*ParkedEvent) error
+	// Unpark removes parked events.
+	Unpark(ctx context.Context, events []*ParkedEvent) error
+	// AddLetters writes dead letters; a record that has one already keeps it as it is.
+	AddLetters(ctx context.Context, letters []*DeadLetter) error
+	// Supersede closes open letters that an applied event has overtaken.
+	Supersede(ctx context.Context, letterIDs []int64) error
+
+	// Drainable returns up to limit orders, in key order behind `after`, that have a parked event
+	// whose predecessor is applied, or an open blocking letter that is
+	// overtaken. It looks at a bounded number of candidates; next is where to go on, empty at the end.
+	Drainable(ctx context.Context, after string, limit int) (orderIDs []string, next string, err error)
+	// TrySweepLock takes a lock that one transaction at a time can have.
+	TrySweepLock(ctx context.Context) (bool, error)
+}
+
+// WatermarkKey names a watermark: the progress of a group in one log.
+type WatermarkKey struct {
+	Group string
+	TopicPartition
+}
+
+// Watermark is a partition's durable progress in this database.
+type Watermark struct {
+	NextOffset int64
+	// Generation is raised when the projected tables are exchanged, after
+	// which everything that a member remembers of them is void.
+	Generation int64
+	Counts     Counts
+}
+
+// RowWrite is the change of one row by an append of ledger entries, a change of
+// status, or both.
+type RowWrite struct {
+	// Base is the row that was decided on: the guard. Insert says that there
+	// was none; otherwise the stored row must have Base's version and revision.
+	Insert       bool
+	BaseVersion  int64
+	BaseRevision int64
+	// Row is the row as it will be.
+	Row *Row
+	// Appended holds the new ledger entries, Archive those that leave the row, oldest
+	// first. With many new ones, some of them leave at once.
+	Appended []LedgerEntry
+	Archive  []LedgerEntry
+}
+
+// ArchiveKey asks for an archived entry by version or by event ID.
+type ArchiveKey struct {
+	OrderID string
+	Version int64
+	EventID string
+}
+
+// ArchivedEntry is an archived ledger entry of an order.
+type ArchivedEntry struct {
+	OrderID string
+	LedgerEntry
+}
+
+// ParkedEvent is an event that waits for the versions before it.
+type ParkedEvent struct {
+	OrderID    string
+	Version    int64
+	EventID    string
+	Digest     Digest
+	Type       string
+	OccurredAt time.Time
+	Record     Record
+	stored     bool // it is in the store already
+}
+
+// DeadLetter is a record that could not be applied, with the reason.
+type DeadLetter struct {
+	ID      int64 // 0 until stored
+	Group   string
+	Record  Record
+	OrderID string // what is known of it; empty or 0 where it could not be read
+	Version int64
+	EventID string
+	Reason  Outcome
+	Detail  string // opens with the cause
+	Blocks  bool
+	// Superseded says that it was overtaken in the transaction that wrote it.
+	Superseded bool
+}
+
+// Stuck is what may hold an order back.
+type Stuck struct {
+	FirstParked int64 // lowest version of a parked event, or 0 when there is none
+	Letters     []OpenLetter
+}
+
+// OpenLetter is a dead letter that blocks its order when its version is the next one.
+type OpenLetter struct {
+	ID      int64
+	Version int64
+}

@@ -1,0 +1,194 @@
+package projection
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/orderprojector/orderprojector/domain/order"
+)
+
+// work is what a transaction does to one order: the row as it was read, the row as it
+// will be, and what is kept beside it.
+type work struct {
+	orderID string
+	items   []*item
+	base    *Row // as stored; nil when there is no row
+	row     *Row // as decided so far; base until the first change
+	// locked says that base was read under a lock, so that everything may be
+	// decided on it. Only appends and repeats may trust memory.
+	locked bool
+
+	appended int
+	// parked is a window on the order's waiting events, in the order of their
+	// turns. Behind it, the store holds more when more is set, none of a lower version than
+	// first; beyond are new ones that belong behind the window.
+	parked []*ParkedEvent
+	more   bool
+	first  int64
+	beyond []*ParkedEvent
+	unparked []*ParkedEvent
+	letters  []*DeadLetter // new ones
+	open     []OpenLetter  // stored ones that block
+	overtake []int64       // of those, the ones that are overtaken
+}
+
+func newWork(orderID string, base *Row) *work {
+	w := &work{orderID: orderID}
+	w.reset(base, false)
+	return w
+}
+
+// reset starts anew from a row.
+func (w *work) reset(base *Row, locked bool) {
+	*w = work{orderID: w.orderID, items: w.items, base: base, row: base, locked: locked}
+	if base == nil {
+		w.row = newRow(w.orderID)
+	}
+}
+
+// written takes the decided row as the stored one, after a write whose guard held.
+func (w *work) written() {
+	w.base, w.appended = w.row, 0
+}
+
+// change returns the decided row for changing; the first time it is a copy,
+// because the stored one is shared.
+func (w *work) change() *Row {
+	if w.row == w.base {
+		copied := *w.row
+		w.row = &copied
+	}
+	return w.row
+}
+
+// append applies an event.
+func (w *work) append(env *Envelope, rec *Record, next order.Order) {
+	row := w.change()
+	if w.appended == 0 { // the stored ledger is shared: never append in place
+		row.Ledger = append(make([]LedgerEntry, 0, len(row.Ledger)+len(w.items)+1), row.Ledger...)
+	}
+	row.Order = next
+	row.Version = env.Version
+	row.LastEventID = env.EventID
+	row.UpdatedAt = env.OccurredAt
+	if env.Version == 1 {
+		row.CreatedAt = env.OccurredAt
+	}
+	row.Topic, row.Partition, row.Offset = rec.Topic, rec.Partition, rec.Offset
+	row.Ledger = append(row.Ledger, LedgerEntry{
+		Version: env.Version, EventID: env.EventID, Type: env.Type, State: next.State, OccurredAt: env.OccurredAt,
+		Digest: env.Digest, Partition: rec.Partition, Offset: rec.Offset,
+	})
+	w.appended++
+}
+
+// park keeps an event until its turn comes. An event that waits already stays as it is.
+func (w *work) park(p *ParkedEvent) {
+	i, found := slices.BinarySearchFunc(w.parked, p, compareParked)
+	if found {
+		return
+	}
+	for _, other := range w.parked {
+		if other.Version == p.Version && other.EventID == p.EventID && other.Digest == p.Digest {
+			return
+		}
+	}
+	if w.more && i == len(w.parked) {
+		w.beyond = append(w.beyond, p)
+		w.first = min(w.first, p.Version)
+		return
+	}
+	w.parked = slices.Insert(w.parked, i, p)
+}
+
+func compareParked(a, b *ParkedEvent) int {
+	return cmp.Or(
+		cmp.Compare(a.Version, b.Version),
+		cmp.Compare(a.Record.Partition, b.Record.Partition),
+		cmp.Compare(a.Record.Offset, b.Record.Offset),
+		strings.Compare(a.EventID, b.EventID),
+		slices.Compare(a.Digest[:], b.Digest[:]),
+	)
+}
+
+// takeDue removes and returns the first parked event whose turn has come, or nil.
+func (w *work) takeDue() *ParkedEvent {
+	if len(w.parked) == 0 || w.parked[0].Version > w.row.Version+1 {
+		return nil
+	}
+	p := w.parked[0]
+	w.parked = w.parked[1:]
+	if p.stored {
+		w.unparked = append(w.unparked, p)
+	}
+	return p
+}
+
+// due reports whether the turn of an event behind the window may have come.
+func (w *work) due() bool {
+	return len(w.parked) == 0 && w.more && w.first <= w.row.Version+1
+}
+
+// keep adds a dead letter.
+func (w *work) keep(letter *DeadLetter) { w.letters = append(w.letters, letter) }
+
+// settle closes the letters that have been overtaken and works out the status.
+func (w *work) settle() {
+	version := w.row.Version
+	blocked := false
+	w.open = slices.DeleteFunc(w.open, func(l OpenLetter) bool {
+		if l.Version <= version {
+			w.overtake = append(w.overtake, l.ID)
+			return true
+		}
+		blocked = blocked || l.Version == version+1
+		return false
+	})
+	for _, l := range w.letters {
+		if l.Blocks && l.Version <= version {
+			l.Superseded = true
+		}
+		blocked = blocked || l.Blocks && l.Version == version+1
+	}
+	status := StatusOK
+	switch {
+	case blocked:
+		status = StatusBlocked
+	case len(w.parked) > 0 || w.more || len(w.beyond) > 0:
+		status = StatusWaiting
+	}
+	if status != w.row.Status {
+		row := w.change()
+		row.Status = status
+		row.Revision++
+	}
+}
+
+// write returns the change of the row, or nil when there is none.
+func (w *work) write() *RowWrite {
+	if w.row == w.base || (w.base == nil && w.appended == 0) {
+		return nil
+	}
+	rw := &RowWrite{Insert: w.base == nil, Row: w.row, Appended: w.row.Ledger[len(w.row.Ledger)-w.appended:]}
+	if w.base != nil {
+		rw.BaseVersion, rw.BaseRevision = w.base.Version, w.base.Revision
+	}
+	if surplus := len(w.row.Ledger) - LedgerInRow; surplus > 0 {
+		rw.Archive = w.row.Ledger[:surplus]
+		w.row.Ledger = w.row.Ledger[surplus:]
+		w.row.Archived += int64(surplus)
+	}
+	return rw
+}
+
+// newlyParked returns the parked events that the store does not hold yet.
+func (w *work) newlyParked() []*ParkedEvent {
+	fresh := slices.Clone(w.beyond)
+	for _, p := range w.parked {
+		if !p.stored {
+			fresh = append(fresh, p)
+		}
+	}
+	return fresh
+}
