@@ -1,6 +1,8 @@
 // Package order is the order's state machine and its money: which events can
 // happen to an order, and what the order is after them. All of it is pure (no
 // I/O, no clock, no logging) and safe for concurrent use.
+//
+//go:generate go test -run TestDocumentIsCurrent -update .
 package order
 
 import "fmt"
