@@ -42,7 +42,11 @@ type facts struct {
 	orderID string
 	version int64
 	eventID string
-	blocks  bool
+	claims  bool // the body is readable enough to claim this version of this order
+}
+
+func (e event) facts() facts {
+	return facts{orderID: e.orderID, version: e.version, eventID: e.eventID, claims: true}
 }
 
 const (
@@ -78,7 +82,7 @@ func decode(record projection.Record) (event, facts, error) {
 	eventIDOK = eventIDOK && isIdentifier(eventID)
 	known = facts{orderID: orderID}
 	if versionOK {
-		known.version, known.blocks = version, true
+		known.version, known.claims = version, true
 	}
 	if eventIDOK {
 		known.eventID = eventID

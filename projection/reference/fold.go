@@ -84,9 +84,11 @@ func (f *Fold) first(record projection.Record) projection.Outcome {
 	e, known, err := decode(record)
 	if err != nil {
 		letter := f.letter(record.TopicPartition, record.Offset, projection.Invalid, known)
-		if letter.Blocks {
+		if known.claims {
 			h := f.history(letter.OrderID)
-			h.blocks = append(h.blocks, letter)
+			if letter.Blocks = letter.Version > h.version; letter.Blocks {
+				h.blocks = append(h.blocks, letter)
+			}
 		}
 		return projection.Invalid
 	}
@@ -151,9 +153,10 @@ func (f *Fold) settle(h *history, p parkedEvent, outcome projection.Outcome) {
 		h.canonical = append(h.canonical, e.canonical)
 		h.remember(e.eventID)
 	case projection.Conflict:
-		f.letter(p.log, p.offset, outcome, facts{e.orderID, e.version, e.eventID, false})
+		f.letter(p.log, p.offset, outcome, e.facts())
 	case projection.Unsupported, projection.Illegal:
-		letter := f.letter(p.log, p.offset, outcome, facts{e.orderID, e.version, e.eventID, true})
+		letter := f.letter(p.log, p.offset, outcome, e.facts())
+		letter.Blocks = true
 		h.blocks = append(h.blocks, letter)
 	}
 }
@@ -219,7 +222,7 @@ func (h *history) remember(eventID string) {
 func (f *Fold) letter(log projection.TopicPartition, offset int64, reason projection.Outcome, known facts) *DeadLetter {
 	letter := &DeadLetter{
 		Log: log, Offset: offset, Reason: reason,
-		OrderID: known.orderID, Version: known.version, EventID: known.eventID, Blocks: known.blocks,
+		OrderID: known.orderID, Version: known.version, EventID: known.eventID,
 	}
 	f.letters = append(f.letters, letter)
 	return letter

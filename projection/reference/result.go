@@ -84,7 +84,7 @@ type DeadLetter struct {
 	OrderID string
 	Version int64
 	EventID string
-	Blocks  bool
+	Blocks  bool // its version was still to come, and waits for this letter
 	Status  string
 }
 
