@@ -59,6 +59,41 @@ CREATE TABLE order_ledger_archive (
     UNIQUE (order_id, event_id)
 );
 
+-- A batch reaches its statement as one array of these: one change of one row,
+-- with the new ledger entries as arrays of their own, which unnest over parallel
+-- arrays cannot carry (they would have to be of one length).
+CREATE TYPE order_change AS (
+    ord                 integer,               -- position in the batch, returned where the guard held
+    order_id            text COLLATE "C",
+    base_version        bigint,                -- the guard
+    base_revision       bigint,
+    version             bigint,
+    revision            bigint,
+    customer_id         text,
+    state               text,
+    currency            text,
+    total_minor         bigint,
+    paid_minor          bigint,
+    refunded_minor      bigint,
+    created_at          timestamptz,
+    updated_at          timestamptz,
+    last_event_id       text,
+    projection_status   text,
+    waiting_for_version bigint,
+    kafka_topic         text,
+    kafka_partition     integer,
+    kafka_offset        bigint,
+    archive             integer,               -- how many of the oldest entries leave the row
+    versions            bigint[],
+    event_ids           text[],
+    types               text[],
+    states              text[],
+    times               timestamptz[],
+    digests             bytea[],
+    partitions          integer[],
+    offsets             bigint[]
+);
+
 CREATE VIEW orders AS
 SELECT order_id, customer_id, state, version, currency, total_minor, paid_minor, refunded_minor,
        created_at, updated_at, projected_at, last_event_id, projection_status, waiting_for_version,
@@ -87,5 +122,6 @@ FROM order_ledger_archive;
 DROP VIEW order_events;
 DROP VIEW waiting_orders;
 DROP VIEW orders;
+DROP TYPE order_change;
 DROP TABLE order_ledger_archive;
 DROP TABLE order_rows;

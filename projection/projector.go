@@ -187,7 +187,9 @@ type deadlineError struct {
 	cause error
 }
 
-func (e *deadlineError) Error() string { return fmt.Sprintf("no result within %s: %v", e.after, e.cause) }
+func (e *deadlineError) Error() string {
+	return fmt.Sprintf("no result within %s: %v", e.after, e.cause)
+}
 func (e *deadlineError) Unwrap() error { return e.cause }
 
 func final(err error) bool {

@@ -23,10 +23,10 @@ type work struct {
 	// parked is a window on the order's waiting events, in the order of their
 	// turns. Behind it, the store holds more when more is set, none of a lower version than
 	// first; beyond are new ones that belong behind the window.
-	parked []*ParkedEvent
-	more   bool
-	first  int64
-	beyond []*ParkedEvent
+	parked   []*ParkedEvent
+	more     bool
+	first    int64
+	beyond   []*ParkedEvent
 	unparked []*ParkedEvent
 	letters  []*DeadLetter // new ones
 	open     []OpenLetter  // stored ones that block

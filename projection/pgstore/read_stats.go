@@ -65,3 +65,25 @@ func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 	})
 	return stats, err
 }
+
+// letterStatuses and letterReasons are what the table's constraints allow.
+var (
+	letterStatuses = [...]string{"open", "redriven", "superseded", "discarded", "exhausted"}
+	letterReasons  = [...]string{"invalid", "conflict", "unsupported", "illegal"}
+)
+
+// AllDeadLetters returns a count for every status and reason, also where it
+// is zero: a metric that appears with its first letter is no base for a rate.
+func (s Stats) AllDeadLetters() []LetterCount {
+	counts := make(map[LetterCount]int64, len(s.DeadLetters))
+	for _, l := range s.DeadLetters {
+		counts[LetterCount{Status: l.Status, Reason: l.Reason}] = l.Letters
+	}
+	all := make([]LetterCount, 0, len(letterStatuses)*len(letterReasons))
+	for _, status := range letterStatuses {
+		for _, reason := range letterReasons {
+			all = append(all, LetterCount{status, reason, counts[LetterCount{Status: status, Reason: reason}]})
+		}
+	}
+	return all
+}

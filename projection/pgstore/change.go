@@ -1,0 +1,82 @@
+package pgstore
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/orderprojector/orderprojector/projection"
+)
+
+// changes encodes row writes as one order_change[].
+func changes(elementOID uint32, writes []*projection.RowWrite, ords []int32) raw {
+	w := make(wire, 0, 64+len(writes)*1000)
+	w.arrayHeader(elementOID, len(writes))
+	for i, rw := range writes {
+		at := w.open()
+		w.change(rw, ords[i])
+		w.close(at)
+	}
+	return raw(w)
+}
+
+// change appends the fields of order_change, in its order.
+func (w *wire) change(rw *projection.RowWrite, ord int32) {
+	r := rw.Row
+	w.int32(29)
+	w.fieldInt32(ord)
+	w.fieldText(r.OrderID)
+	w.fieldInt64(rw.BaseVersion)
+	w.fieldInt64(rw.BaseRevision)
+	w.fieldInt64(r.Version)
+	w.fieldInt64(r.Revision)
+	w.fieldText(r.CustomerID)
+	w.fieldText(string(r.State))
+	w.fieldText(r.Currency)
+	w.fieldInt64(r.TotalMinor)
+	w.fieldInt64(r.PaidMinor)
+	w.fieldInt64(r.RefundedMinor)
+	w.fieldTime(r.CreatedAt)
+	w.fieldTime(r.UpdatedAt)
+	w.fieldText(r.LastEventID)
+	w.fieldText(string(r.Status))
+	if waiting := r.WaitingFor(); waiting > 0 {
+		w.fieldInt64(waiting)
+	} else {
+		w.fieldNull(pgtype.Int8OID)
+	}
+	w.fieldText(r.Topic)
+	w.fieldInt32(r.Partition)
+	w.fieldInt64(r.Offset)
+	w.fieldInt32(int32(len(rw.Archive)))
+	w.entries(rw.Appended)
+}
+
+// entries appends ledger entries as parallel arrays.
+func (w *wire) entries(entries []projection.LedgerEntry) {
+	n := len(entries)
+	text := func(s string) {
+		w.int32(int32(len(s)))
+		*w = append(*w, s...)
+	}
+	number := func(v int64) {
+		w.int32(8)
+		w.int64(v)
+	}
+	w.fieldArray(pgtype.Int8ArrayOID, pgtype.Int8OID, n, func(i int) { number(entries[i].Version) })
+	w.fieldArray(pgtype.TextArrayOID, pgtype.TextOID, n, func(i int) { text(entries[i].EventID) })
+	w.fieldArray(pgtype.TextArrayOID, pgtype.TextOID, n, func(i int) { text(entries[i].Type) })
+	w.fieldArray(pgtype.TextArrayOID, pgtype.TextOID, n, func(i int) { text(string(entries[i].State)) })
+	w.fieldArray(pgtype.TimestamptzArrayOID, pgtype.TimestamptzOID, n, func(i int) { number(micros(entries[i].OccurredAt)) })
+	w.fieldArray(pgtype.ByteaArrayOID, pgtype.ByteaOID, n, func(i int) {
+		w.int32(projection.DigestSize)
+		*w = append(*w, entries[i].Digest[:]...)
+	})
+	w.fieldArray(pgtype.Int4ArrayOID, pgtype.Int4OID, n, func(i int) {
+		w.int32(4)
+		w.int32(entries[i].Partition)
+	})
+	w.fieldArray(pgtype.Int8ArrayOID, pgtype.Int8OID, n, func(i int) { number(entries[i].Offset) })
+}
+
+func micros(t time.Time) int64 { return t.UnixMicro() - pgEpoch }

@@ -1,0 +1,62 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The composite type that carries a batch, as registered with each connection.
+const (
+	changeTypeName  = "order_change"
+	changeArrayName = "_order_change"
+)
+
+var errNoChangeType = errors.New("the database has no type order_change (run: orderprojector migrate up)")
+
+// PrepareWriter configures the pool of a Store, before it is opened.
+func PrepareWriter(cfg *pgxpool.Config) {
+	// The statements take arrays of any length. Plans for a guessed average
+	// length are index look-ups, which is right for all of them; a plan made for one
+	// length may be a scan of the whole table.
+	if _, given := cfg.ConnConfig.RuntimeParams["plan_cache_mode"]; !given {
+		cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	}
+	before := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if before != nil {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return registerChange(ctx, conn)
+	}
+}
+
+func registerChange(ctx context.Context, conn *pgx.Conn) error {
+	var element, array *uint32
+	err := conn.QueryRow(ctx, `SELECT to_regtype('order_change')::oid, to_regtype('order_change[]')::oid`).Scan(&element, &array)
+	if err != nil {
+		return fmt.Errorf("looking up the type order_change: %w", err)
+	}
+	if element == nil || array == nil {
+		return nil // not migrated yet: the first write says so
+	}
+	types := conn.TypeMap()
+	types.RegisterType(&pgtype.Type{Name: changeTypeName, OID: *element, Codec: rawCodec{}})
+	types.RegisterType(&pgtype.Type{Name: changeArrayName, OID: *array, Codec: rawCodec{}})
+	types.RegisterDefaultPgType(raw(nil), changeArrayName)
+	return nil
+}
+
+func (t *tx) changeType() (oid uint32, err error) {
+	registered, ok := t.Conn().TypeMap().TypeForName(changeTypeName)
+	if !ok {
+		return 0, errNoChangeType
+	}
+	return registered.OID, nil
+}
