@@ -121,7 +121,7 @@ func Default() Config {
 			IdleInTransactionTimeout: 10 * time.Second,
 		},
 		Projection: Projection{
-			BatchMaxRecords: 5000,
+			BatchMaxRecords: 8192,
 			BatchMaxBytes:   8 << 20,
 			CacheBytes:      48 << 20,
 		},
