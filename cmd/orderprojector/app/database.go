@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
+	"github.com/orderprojector/orderprojector/projection/pgstore"
 )
 
 // PoolRole says what a pool is for; PostgreSQL shows it in application_name.
@@ -40,6 +40,9 @@ func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns i
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = db.ConnectTimeout
 	configureConn(cfg.ConnConfig, db, role)
+	if role == WritePool {
+		pgstore.PrepareWriter(cfg)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database pool: %w", err)
@@ -48,7 +51,7 @@ func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns i
 }
 
 // configureConn sets what every session gets, also after a reconnect. What the
-// connection string itself says wins over a default, not over an explicit setting.
+// connection string itself says wins.
 func configureConn(cfg *pgx.ConnConfig, db config.Database, role PoolRole) {
 	cfg.ConnectTimeout = db.ConnectTimeout
 	dialer := &net.Dialer{
@@ -76,17 +79,3 @@ func setDefault(params map[string]string, name, value string) {
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-// isSQLState reports whether err carries one of the codes.
-func isSQLState(err error, codes ...string) bool {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return false
-	}
-	for _, code := range codes {
-		if pgErr.Code == code {
-			return true
-		}
-	}
-	return false
-}

@@ -28,7 +28,7 @@ order never roll a state back, and nothing is lost silently.`,
 	config.AddFlags(root.PersistentFlags(), config.SectionLog)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &Error{Code: ExitUsage, Err: err} })
 	root.AddCommand(
-		// newRunCommand(env),
+		newRunCommand(env),
 		newMigrateCommand(env),
 		newOrdersCommand(env),
 		newStatesCommand(env),

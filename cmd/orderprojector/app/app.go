@@ -1,0 +1,282 @@
+// Package app wires the program together, by hand and in one place, and owns
+// the order in which its parts start and stop.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/httpapi"
+	"github.com/orderprojector/orderprojector/kafkaio"
+	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/pgstore"
+)
+
+const (
+	readConns       = 4               // health, metrics and questions
+	sweepConns      = 1               // beside the writers
+	httpGrace       = 2 * time.Second // for requests in flight when the program stops
+	poolCloseGrace  = 2 * time.Second
+	firstRetryPause = 250 * time.Millisecond
+	lastRetryPause  = 3 * time.Second
+)
+
+// The phases in which nothing is consumed, as /healthz/consumption tells them.
+const (
+	phaseNew      = "not started"
+	phaseWaiting  = "waiting for the database"
+	phaseStopping = "stopping"
+)
+
+// App is the whole program: a member of the consumer group that projects into
+// PostgreSQL, with its HTTP listener. Make one with New and Run it once.
+type App struct {
+	cfg      config.Config
+	logger   *slog.Logger
+	schema   int64
+	registry *prometheus.Registry
+
+	writePool, readPool *pgxpool.Pool
+	reader              *pgstore.Reader
+	records             *kafkaio.RecordReader
+	projector           *projection.Projector
+	consumer            *kafkaio.Consumer
+	stats               *databaseStats
+	listener            net.Listener
+	server              *httpapi.Server
+
+	phase     atomic.Value // string: why nothing is consumed; "" while the consumer runs
+	closeOnce sync.Once
+}
+
+// New builds the program and opens its HTTP listener, so that a wrong
+// configuration or a taken address shows at once. It connects neither to Kafka nor to
+// the database: Run waits for both. Close it if it is not run.
+func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *App, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &App{cfg: cfg, logger: logger}
+	a.phase.Store(phaseNew)
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if a.schema, err = SchemaVersion(); err != nil {
+		return nil, err
+	}
+	a.registry = newRegistry(ReadBuild())
+	if err := a.openDatabase(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.buildPipeline(); err != nil {
+		return nil, err
+	}
+	if a.listener, err = listen(cfg, logger); err != nil {
+		return nil, err
+	}
+	a.server = httpapi.New(httpapi.Config{
+		Logger: logger, Gatherer: a.registry, Ready: a.readiness(), Consumption: a.consumption,
+	})
+	return a, nil
+}
+
+func (a *App) openDatabase(ctx context.Context) (err error) {
+	if a.writePool, err = OpenPool(ctx, a.cfg.Database, WritePool, a.cfg.Database.Writers+sweepConns); err != nil {
+		return err
+	}
+	if a.readPool, err = OpenPool(ctx, a.cfg.Database, ReadPool, readConns); err != nil {
+		return err
+	}
+	a.reader = pgstore.NewReader(a.readPool)
+	a.stats = newDatabaseStats(func(ctx context.Context) (pgstore.Stats, error) {
+		return a.reader.Stats(ctx, a.cfg.Kafka.Group)
+	}, a.logger)
+	return a.registry.Register(a.stats)
+}
+
+func (a *App) buildPipeline() (err error) {
+	client := KafkaClient(a.cfg.Kafka)
+	if a.records, err = kafkaio.NewRecordReader(client, a.logger); err != nil {
+		return err
+	}
+	a.projector, err = projection.NewProjector(projection.ProjectorConfig{
+		Group:      a.cfg.Kafka.Group,
+		Store:      pgstore.New(a.writePool),
+		Older:      a.records,
+		Logger:     a.logger,
+		Registerer: a.registry,
+		Writers:    a.cfg.Database.Writers,
+		CacheBytes: int64(a.cfg.Projection.CacheBytes),
+	})
+	if err != nil {
+		return err
+	}
+	a.consumer, err = kafkaio.NewConsumer(client, consumerConfig(a.cfg), a.projector, a.logger, a.registry)
+	return err
+}
+
+// Run serves, waits for the database, and consumes until ctx ends; then it
+// stops in order: batches in flight finish within the grace time, what is durable is
+// committed and the group is left; then HTTP; then the pools. It returns nil
+// after a clean stop, and an error for what waiting cannot heal, such as a schema
+// of another version.
+func (a *App) Run(ctx context.Context) error {
+	defer a.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	markStopping := context.AfterFunc(ctx, func() { a.phase.Store(phaseStopping) })
+	defer markStopping()
+
+	served := make(chan error, 1)
+	go func() { served <- a.server.Serve(a.listener) }()
+	a.logger.Info("listening", "address", a.HTTPAddr())
+
+	worked := make(chan error, 1)
+	go func() { worked <- a.work(ctx) }()
+
+	var err error
+	select {
+	case err = <-worked:
+	case err = <-served: // without health and metrics nobody sees what happens: stop
+		cancel()
+		err = errors.Join(err, <-worked)
+	}
+	a.phase.Store(phaseStopping)
+	shutdownCtx, done := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
+	defer done()
+	if shutdownErr := a.server.Shutdown(shutdownCtx); shutdownErr != nil {
+		a.logger.Warn("HTTP requests were cut off", "error", shutdownErr)
+	}
+	if err == nil {
+		a.logger.Info("stopped")
+	}
+	return err
+}
+
+// work runs everything that needs the database, and ends when all of it has.
+func (a *App) work(ctx context.Context) error {
+	if err := a.awaitDatabase(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop while waiting
+		}
+		return err
+	}
+	a.phase.CompareAndSwap(phaseWaiting, "")
+	beside, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { a.stats.run(beside) })
+	background.Go(func() { a.projector.Sweep(beside) })
+	err := a.consumer.Run(ctx)
+	stop()
+	background.Wait()
+	if err != nil {
+		return fmt.Errorf("consuming %s: %w", a.cfg.Kafka.Topic, err)
+	}
+	return nil
+}
+
+// awaitDatabase waits until the database answers, without end: a process that
+// waits heals with its database and needs no restart loop. A schema of another
+// version does not heal by itself.
+func (a *App) awaitDatabase(ctx context.Context) error {
+	a.phase.CompareAndSwap(phaseNew, phaseWaiting)
+	pause := firstRetryPause
+	for {
+		err := a.checkSchema(ctx)
+		var mismatch *pgstore.SchemaError
+		if err == nil || errors.As(err, &mismatch) {
+			return err
+		}
+		if ctx.Err() == nil {
+			a.logger.Warn("waiting for the database", "error", err, "hint", Hint(err), "again_in", pause.String())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastRetryPause)
+	}
+}
+
+// checkSchema asks the database, within a deadline, whether it fits the program.
+func (a *App) checkSchema(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Database.ConnectTimeout)
+	defer cancel()
+	return a.reader.CheckSchema(ctx, a.schema, a.cfg.Database.AllowNewerSchema)
+}
+
+// readiness lists what must hold for reads to be served.
+func (a *App) readiness() []httpapi.Check {
+	return []httpapi.Check{
+		{Name: "database", Run: a.readPool.Ping},
+		{Name: "schema", Run: func(ctx context.Context) error {
+			return a.reader.CheckSchema(ctx, a.schema, a.cfg.Database.AllowNewerSchema)
+		}},
+		{Name: "lifecycle", Run: func(context.Context) error {
+			if phase := a.phase.Load(); phase == phaseStopping {
+				return errors.New(phaseStopping)
+			}
+			return nil
+		}},
+	}
+}
+
+// consumption says why nothing is consumed, or what holds the consumer up.
+func (a *App) consumption() error {
+	if phase := a.phase.Load().(string); phase != "" {
+		return errors.New(phase)
+	}
+	return a.consumer.Healthy()
+}
+
+// Close releases what New opened. Run calls it; it can be called again.
+func (a *App) Close() {
+	a.closeOnce.Do(func() {
+		if a.listener != nil {
+			_ = a.listener.Close() // closed already, after Run
+		}
+		if a.records != nil {
+			a.records.Close()
+		}
+		for _, pool := range []*pgxpool.Pool{a.writePool, a.readPool} {
+			if pool != nil {
+				closePool(pool)
+			}
+		}
+	})
+}
+
+// closePool does not wait for ever for a connection that hangs in a dead network.
+func closePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() { pool.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(poolCloseGrace):
+	}
+}
+
+// HTTPAddr is the address that the program listens on, also when a free port was asked for.
+func (a *App) HTTPAddr() string { return a.listener.Addr().String() }
+
+// Registry holds every metric of the program.
+func (a *App) Registry() *prometheus.Registry { return a.registry }
+
+// Consumer is the group member, for its status.
+func (a *App) Consumer() *kafkaio.Consumer { return a.consumer }
+
+// Projector is what the consumer hands records to.
+func (a *App) Projector() *projection.Projector { return a.projector }

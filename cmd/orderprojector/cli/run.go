@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/app"
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
+)
+
+func newRunCommand(env *Env) *cobra.Command {
+	sections := []config.Section{
+		config.SectionKafka, config.SectionGroup, config.SectionDatabase, config.SectionProjection, config.SectionHTTP, config.SectionProcess,
+	}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Consume the topic and project it, until told to stop",
+		Long: `Join the consumer group, apply the topic's events to the database, and serve
+health and metrics over HTTP. The schema must be there: see "migrate up".
+
+SIGTERM or SIGINT finishes what is in flight, commits and leaves the group
+within --shutdown-grace; a second signal exits at once.`,
+		Args: cobra.NoArgs,
+	}
+	addConfigFlags(cmd, sections...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := env.loadConfig(cmd, sections...)
+		if err != nil {
+			return err
+		}
+		logger := env.logger(cfg.Log)
+		for _, v := range cfg.Values() {
+			if cfg.Explicit(v.Name) {
+				logger.Debug("setting", "name", v.Name, "value", v.Value, "origin", string(v.Origin))
+			}
+		}
+		program, err := app.New(cmd.Context(), cfg, logger)
+		if err != nil {
+			return err
+		}
+		return program.Run(cmd.Context())
+	}
+	return cmd
+}
