@@ -27,7 +27,7 @@ type TimelineEntry struct {
 	Version        *int64       `json:"version"`
 	From           string       `json:"from_state,omitempty"` // only ledger entries; empty before the first
 	To             string       `json:"state,omitempty"`
-	EventID        string       `json:"event_id"`
+	EventID        *string      `json:"event_id"`
 	Type           string       `json:"type"`
 	OccurredAt     *time.Time   `json:"occurred_at"`
 	Digest         string       `json:"digest,omitempty"` // hex
@@ -55,7 +55,7 @@ type Timeline struct {
 // letters, by version; letters of which no version could be read come last.
 // The error is ErrNotFound when there is nothing at all.
 func (r *Reader) Timeline(ctx context.Context, orderID string) (Timeline, error) {
-	timeline := Timeline{OrderID: orderID}
+	timeline := Timeline{OrderID: orderID, Entries: []TimelineEntry{}}
 	err := r.snapshot(ctx, func(tx pgx.Tx) error {
 		answer, err := readOrder(ctx, tx, orderID)
 		switch {
@@ -122,14 +122,12 @@ func readLedger(ctx context.Context, tx pgx.Tx, orderID string) ([]TimelineEntry
 	from := ""
 	for i, l := range rows {
 		e := TimelineEntry{
-			Kind: TimelineApplied, Version: &l.Version, From: from, To: l.State, Type: l.Type,
+			Kind: TimelineApplied, Version: &l.Version, From: from, To: l.State, EventID: l.EventID, Type: l.Type,
 			OccurredAt: utc(l.OccurredAt), Digest: hex.EncodeToString(l.Digest),
 			KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		}
 		if l.EventID == nil {
 			e.Kind = TimelineSkipped
-		} else {
-			e.EventID = *l.EventID
 		}
 		entries[i], from = e, l.State
 	}
@@ -156,7 +154,7 @@ func readParked(ctx context.Context, tx pgx.Tx, orderID string) ([]TimelineEntry
 	entries := make([]TimelineEntry, len(rows))
 	for i, p := range rows {
 		entries[i] = TimelineEntry{
-			Kind: TimelineParked, Version: &p.Version, EventID: p.EventID, Type: p.Type, OccurredAt: utc(&p.OccurredAt),
+			Kind: TimelineParked, Version: &p.Version, EventID: &p.EventID, Type: p.Type, OccurredAt: utc(&p.OccurredAt),
 			Digest: hex.EncodeToString(p.Digest), KafkaPartition: p.KafkaPartition, KafkaOffset: p.KafkaOffset, Since: utc(&p.ParkedAt),
 		}
 	}
@@ -185,12 +183,9 @@ func readLetters(ctx context.Context, tx pgx.Tx, orderID string) ([]TimelineEntr
 	entries := make([]TimelineEntry, len(rows))
 	for i, l := range rows {
 		entries[i] = TimelineEntry{
-			Kind: TimelineDeadLetter, Version: l.Version, DeadLetterID: &l.ID, Blocks: l.Blocks, Status: l.Status,
+			Kind: TimelineDeadLetter, Version: l.Version, EventID: l.EventID, DeadLetterID: &l.ID, Blocks: l.Blocks, Status: l.Status,
 			Reason: l.Reason, Detail: l.Detail,
 			KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Since: utc(&l.FirstFailedAt),
-		}
-		if l.EventID != nil {
-			entries[i].EventID = *l.EventID
 		}
 	}
 	return entries, nil

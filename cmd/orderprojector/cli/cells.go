@@ -27,3 +27,10 @@ func textCell(s string) string {
 	}
 	return s
 }
+
+func optionalCell(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return textCell(*s)
+}

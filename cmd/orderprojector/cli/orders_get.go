@@ -86,7 +86,7 @@ func orderTable(t *tableWriter, a pgstore.OrderAnswer) {
 
 func obstacleTable(t *tableWriter, o *pgstore.Obstacle) {
 	if o.ParkedEvents > 0 {
-		t.field("parked", fmt.Sprintf("%d events, from version %s on, since %s", o.ParkedEvents, versionCell(o.ParkedFrom), timeCell(o.WaitingSince)))
+		t.field("parked", fmt.Sprintf("%d of its events, from version %s on, since %s", o.ParkedEvents, versionCell(o.ParkedFrom), timeCell(o.WaitingSince)))
 	}
 	for _, l := range o.Letters {
 		t.field("blocked by", fmt.Sprintf("dead letter %d, version %d, %s: %s", l.ID, l.Version, l.Reason, l.Detail))

@@ -50,7 +50,7 @@ func timelineTable(t *tableWriter, timeline pgstore.Timeline) {
 	t.flush()
 	t.row("VERSION", "WHAT", "CHANGE", "TYPE", "EVENT", "OCCURRED", "PARTITION/OFFSET", "DETAIL")
 	for _, e := range timeline.Entries {
-		t.row(versionCell(e.Version), string(e.Kind), changeCell(e), textCell(e.Type), textCell(e.EventID), timeCell(e.OccurredAt),
+		t.row(versionCell(e.Version), string(e.Kind), changeCell(e), textCell(e.Type), optionalCell(e.EventID), timeCell(e.OccurredAt),
 			fmt.Sprintf("%d/%d", e.KafkaPartition, e.KafkaOffset), detailCell(e))
 	}
 }
