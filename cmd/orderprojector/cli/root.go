@@ -33,7 +33,7 @@ order never roll a state back, and nothing is lost silently.`,
 		newOrdersCommand(env),
 		newStatesCommand(env),
 		newConfigCommand(env),
-		// newGenerateCommand(env),
+		newGenerateCommand(env),
 		// newDemoCommand(env),
 		newVersionCommand(env),
 	)
