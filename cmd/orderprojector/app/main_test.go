@@ -1,0 +1,9 @@
+package app_test
+
+import (
+	"testing"
+
+	"github.com/orderprojector/orderprojector/test/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
