@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/embedded/child"
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/embedded/freeport"
 )
 
 // DatabaseName is the database that StartPostgres creates.
@@ -153,6 +153,14 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) (dsn string,
 		return "", fmt.Errorf("creating database %q: %w", name, err)
 	}
 	return p.dsn(p.Port(), name), nil
+}
+
+// Done is closed when the server process, the one running at the time of the
+// call, has ended.
+func (p *Postgres) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.server.Done()
 }
 
 // Start starts a server again that was stopped or killed, on the same port
@@ -306,11 +314,11 @@ func (p *Postgres) start(ctx context.Context) error {
 // launch makes one attempt.
 func (p *Postgres) launch(ctx context.Context) error {
 	if p.port == 0 {
-		port, err := freePort(ctx)
+		ports, err := freeport.Take(ctx, 1)
 		if err != nil {
 			return err
 		}
-		p.port = port
+		p.port = ports[0]
 	}
 	out, err := os.OpenFile(p.LogFile(), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
@@ -404,15 +412,6 @@ func (p *Postgres) ensureDatabase(ctx context.Context, name string) error {
 	}
 	_, err = p.CreateDatabase(ctx, name)
 	return err
-}
-
-func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("finding a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // lastLines shortens a program's output to what belongs in an error.

@@ -1,0 +1,34 @@
+//go:build unix
+
+package testenv
+
+import (
+	"testing"
+	"time"
+)
+
+// Await calls condition until it is true, and fails the test after timeout
+// with what condition said last. It is for state that cannot be waited for in
+// another way, such as that of another process.
+func Await(t testing.TB, timeout time.Duration, condition func() (ok bool, state string)) {
+	t.Helper()
+	began := time.Now()
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		ok, state := condition()
+		if ok {
+			return
+		}
+		select {
+		case <-deadline.C:
+			if ok, state = condition(); !ok {
+				t.Fatalf("not so after %v: %s", time.Since(began).Round(time.Millisecond), state)
+			}
+			return
+		case <-poll.C:
+		}
+	}
+}
