@@ -12,6 +12,8 @@ type Failure uint8
 const (
 	// Transient failures heal by themselves: connection loss, serialization failures, a full disk.
 	Transient Failure = iota
+	// TooSlow means that the transaction ended by a deadline: a smaller one may make it.
+	TooSlow
 	// LostRace means that somebody else was faster: decide again from a fresh read.
 	LostRace
 	// BadData means that the database refuses the data of some record.
@@ -22,7 +24,7 @@ const (
 	failureCount
 )
 
-var failureNames = [failureCount]string{"transient", "lost_race", "bad_data", "infrastructure"}
+var failureNames = [failureCount]string{"transient", "deadline", "lost_race", "bad_data", "infrastructure"}
 
 func (f Failure) String() string { return failureNames[f] }
 

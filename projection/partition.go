@@ -14,8 +14,12 @@ type partition struct {
 	key        WatermarkKey
 	position   int64 // next offset; everything below is durable as far as the member knows
 	generation int64
-	cache      *rowCache
-	older      map[coordinate]*Envelope // records read again for the batch at hand
+	// seen is the highest watermark the member has seen. The cache may know rows
+	// of that time, which matters while the member reads again below it: a
+	// database that fell behind it lost commits that the cache still believes in.
+	seen  int64
+	cache *rowCache
+	older map[coordinate]*Envelope // records read again for the batch at hand
 }
 
 // Handle implements PartitionHandler.
@@ -54,9 +58,9 @@ func (p *partition) project(ctx context.Context, b *batch) error {
 				continue
 			}
 		} else if ctx.Err() == nil {
-			_, late := isOneOf[*deadlineError](err)
-			bad := pr.classify(err) == BadData
-			if (late || bad) && len(b.items) > 1 {
+			class := pr.classify(err)
+			bad := class == BadData
+			if (class == TooSlow || bad) && len(b.items) > 1 {
 				p.log.Warn("splitting a batch", "records", len(b.items), "offset", b.items[0].rec.Offset, "error", err)
 				first, second := b.split()
 				if err := p.project(ctx, first); err != nil {
@@ -127,6 +131,7 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 		if err != nil {
 			return err
 		}
+		t.mark = mark.NextOffset
 		if err := p.load(ctx, t); err != nil {
 			return err
 		}
@@ -145,7 +150,7 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 	if err != nil {
 		return err
 	}
-	p.position = b.next
+	p.position, p.seen = b.next, max(p.seen, b.next)
 	for _, w := range t.sorted {
 		if w.base != nil {
 			p.cache.put(w.base)
@@ -178,21 +183,18 @@ func (p *partition) fence(ctx context.Context, tx Tx, begin int64) (Watermark, e
 	if err != nil {
 		return mark, fmt.Errorf("locking the watermark: %w", err)
 	}
-	return mark, p.compare(mark, found, begin)
-}
-
-func (p *partition) compare(mark Watermark, found bool, begin int64) error {
 	switch {
 	case !found:
-		return &RewindError{To: NoOffset, Reason: "the database has no watermark for the partition any more"}
-	case mark.NextOffset < begin:
-		return &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
-			"the database is at offset %d, the member was at %d: commits were lost", mark.NextOffset, begin)}
+		return mark, &RewindError{To: NoOffset, Reason: "the database has no watermark for the partition any more"}
+	case mark.NextOffset < max(begin, p.seen):
+		return mark, &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
+			"the database is at offset %d, and was at %d before: commits were lost", mark.NextOffset, max(begin, p.seen))}
 	case mark.Generation != p.generation:
-		return &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
+		return mark, &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
 			"the tables were exchanged (generation %d, the member knew %d)", mark.Generation, p.generation)}
 	}
-	return nil
+	p.seen = mark.NextOffset
+	return mark, nil
 }
 
 // load builds the works of a turn from the cache and one read.
@@ -265,7 +267,7 @@ func (p *partition) Skip(ctx context.Context, to int64) error {
 		})
 	})
 	if err == nil {
-		p.position = to
+		p.position, p.seen = to, max(p.seen, to)
 	}
 	return err
 }

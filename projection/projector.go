@@ -145,7 +145,8 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 	}
 	p.metrics.ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(ahead))
 	return &partition{
-		projector: p, log: log, key: key, position: start.Offset, generation: mark.Generation, cache: newRowCache(p.budget),
+		projector: p, log: log, key: key, position: start.Offset, seen: mark.NextOffset, generation: mark.Generation,
+		cache: newRowCache(p.budget),
 	}, start, nil
 }
 
@@ -216,7 +217,7 @@ func (p *Projector) pause(ctx context.Context, log *slog.Logger, wait *backoff.E
 	p.metrics.retries.WithLabelValues(class.String()).Inc()
 	delay := wait.NextBackOff()
 	if class == LostRace {
-		delay = 0 // decided again from a fresh read
+		delay /= 10 // nothing is wrong: decide again from a fresh read
 	}
 	level := slog.LevelWarn
 	if class == Unhealthy {
@@ -239,7 +240,7 @@ func (p *Projector) classify(err error) Failure {
 		return LostRace
 	}
 	if _, ok := isOneOf[*deadlineError](err); ok {
-		return Transient
+		return TooSlow
 	}
 	return p.cfg.Store.Classify(err)
 }

@@ -22,6 +22,10 @@ type turn struct {
 	works   map[string]*work
 	sorted  []*work // by order ID
 	batch   *batch  // nil for a sweep
+	// mark is the watermark. A record below it has its place already, which
+	// may be the letter or the parked event of an equal record, or a letter that was purged: read
+	// again, it can still be applied or parked, but it makes no new letter.
+	mark int64
 
 	archived    map[string]map[int64]*LedgerEntry
 	archivedIDs map[string]map[string]*LedgerEntry
@@ -188,7 +192,9 @@ func (t *turn) decideLocked(ctx context.Context, works []*work) error {
 
 func (t *turn) decideItem(ctx context.Context, w *work, it *item) error {
 	if it.invalid != nil {
-		t.refuse(w, it)
+		if it.rec.Offset >= t.mark {
+			t.refuse(w, it)
+		}
 		return nil
 	}
 	d := t.decide(w, &it.env)
@@ -202,7 +208,7 @@ func (t *turn) decideItem(ctx context.Context, w *work, it *item) error {
 			OrderID: w.orderID, Version: it.env.Version, EventID: it.env.EventID, Digest: it.env.Digest,
 			Type: it.env.Type, OccurredAt: it.env.OccurredAt, Record: *it.rec,
 		})
-	case d.Outcome.DeadLetters():
+	case d.Outcome.DeadLetters() && it.rec.Offset >= t.mark:
 		w.keep(t.letter(it.rec, &it.env, d))
 	}
 	return nil
@@ -441,7 +447,7 @@ func (t *turn) keep(ctx context.Context) error {
 	}
 	if t.batch != nil {
 		for i := range t.batch.items {
-			if it := &t.batch.items[i]; it.invalid != nil && it.orderID == "" {
+			if it := &t.batch.items[i]; it.invalid != nil && it.orderID == "" && it.rec.Offset >= t.mark {
 				letters = append(letters, invalidLetter(t.group, it))
 			}
 		}

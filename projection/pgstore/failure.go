@@ -21,11 +21,13 @@ func (s *Store) Classify(err error) projection.Failure {
 	switch code := pgErr.Code; {
 	case code == "23505" && ownKey(pgErr.ConstraintName):
 		return projection.LostRace
+	case code == "57014": // statement_timeout
+		return projection.TooSlow
 	case hasClass(code, "22", "23", "54"):
 		return projection.BadData
 	case hasClass(code, "08", "53"),
 		strings.HasPrefix(code, "57P0"), // shutting down, crashed, starting up
-		code == "40001", code == "40P01", code == "55P03", code == "57014",
+		code == "40001", code == "40P01", code == "55P03",
 		code == "25006",                                   // read-only: a failover is under way
 		code == "0A000", code == "26000", code == "42P05": // a plan or statement that a migration or a pooler took away
 		return projection.Transient

@@ -1,0 +1,419 @@
+package projection_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/orderprojector/orderprojector/domain/order"
+	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/projectiontest"
+	"github.com/orderprojector/orderprojector/projection/reference"
+)
+
+const simGroup = "sim"
+
+// world is a topic, a store and the members that read the one into the other.
+// One random source decides everything, so that a seed repeats a run exactly.
+type world struct {
+	rnd       *rand.Rand
+	topic     string
+	logs      [][]projection.Record
+	committed []int64
+	store     *projectiontest.Memory
+	members   []*member // by partition
+	zombies   []*member // lost their partition and do not know it
+	snapshots []any
+	fail      func() error
+}
+
+// member is the owner of one partition.
+type member struct {
+	partition int32
+	handler   projection.PartitionHandler
+	projector *projection.Projector
+	position  int64
+	above     int64
+}
+
+var errCrash = errors.New("crash")
+
+func newWorld(rnd *rand.Rand, partitions int) *world {
+	w := &world{rnd: rnd, topic: "orders", store: projectiontest.NewMemory()}
+	w.logs = make([][]projection.Record, partitions)
+	w.committed = make([]int64, partitions)
+	for i := range w.committed {
+		w.committed[i] = projection.NoOffset
+	}
+	w.members = make([]*member, partitions)
+	return w
+}
+
+func (w *world) tp(partition int32) projection.TopicPartition {
+	return projection.TopicPartition{Topic: w.topic, TopicID: projection.TopicID{1}, Partition: partition}
+}
+
+// ReadRecord implements projection.RecordReader.
+func (w *world) ReadRecord(_ context.Context, tp projection.TopicPartition, offset int64) (projection.Record, error) {
+	log := w.logs[tp.Partition]
+	i, found := slices.BinarySearchFunc(log, offset, func(r projection.Record, o int64) int { return cmp.Compare(r.Offset, o) })
+	if !found {
+		return projection.Record{}, projection.ErrRecordGone
+	}
+	return log[i], nil
+}
+
+func (w *world) append(partition int32, key, value []byte, control bool) {
+	log := w.logs[partition]
+	next := int64(0)
+	if len(log) > 0 {
+		next = log[len(log)-1].Offset + 1 + int64(w.rnd.IntN(2)) // offsets have holes where transactions were aborted
+	}
+	w.logs[partition] = append(log, projection.Record{
+		TopicPartition: w.tp(partition), Offset: next, Key: key, Value: value, Control: control,
+		Timestamp: time.Unix(1_700_000_000+next, 0),
+	})
+}
+
+// assign gives a partition to a new member, as after a crash or a rebalance.
+func (w *world) assign(t testing.TB, ctx context.Context, partition int32) {
+	projector, err := projection.NewProjector(projection.ProjectorConfig{
+		Group: simGroup, Store: w.store, Older: w, RetryBase: time.Nanosecond, RetryCap: time.Nanosecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := w.logs[partition]
+	end := int64(0)
+	if len(log) > 0 {
+		end = log[len(log)-1].Offset + 1
+	}
+	handler, start, err := projector.Assign(ctx, projection.Assignment{
+		TopicPartition: w.tp(partition), Group: simGroup, Committed: w.committed[partition], LogStart: 0, LogEnd: end,
+	})
+	if err != nil {
+		return // crashed while assigning: the partition has no owner
+	}
+	w.members[partition] = &member{partition, handler, projector, start.Offset, start.CommitAbove}
+}
+
+// work lets a member handle the next few records.
+func (w *world) work(t testing.TB, m *member) (alive bool) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	if w.fail != nil {
+		fail := w.fail
+		w.store.BeforeCommit, w.store.AfterCommit = w.faults(fail, cancel)
+		defer func() { w.store.BeforeCommit, w.store.AfterCommit = nil, nil }()
+	}
+	log := w.logs[m.partition]
+	from, _ := slices.BinarySearchFunc(log, m.position, func(r projection.Record, o int64) int { return cmp.Compare(r.Offset, o) })
+	records := slices.Clone(log[from:min(len(log), from+1+w.rnd.IntN(12))])
+	if len(records) == 0 {
+		return m.handler.Check(ctx) == nil
+	}
+	err := m.handler.Handle(ctx, records)
+	if rewind := (*projection.RewindError)(nil); errors.As(err, &rewind) {
+		m.handler.Close()
+		return false
+	}
+	if err != nil {
+		return false
+	}
+	m.position = records[len(records)-1].Offset + 1
+	return true
+}
+
+// faults fail a transaction before or after its commit, by losing the connection or by
+// killing the member.
+func (w *world) faults(fail func() error, crash context.CancelCauseFunc) (before, after func() error) {
+	draw := func() error {
+		err := fail()
+		if errors.Is(err, errCrash) {
+			crash(errCrash)
+		}
+		return err
+	}
+	return draw, draw
+}
+
+func (w *world) commit(m *member) {
+	if w.members[m.partition] == m && m.position > m.above && m.position > w.committed[m.partition] {
+		w.committed[m.partition] = m.position
+	}
+}
+
+// event is the body of one event of an order's history.
+func simEvent(orderID string, version int, variant string, spaces bool) []byte {
+	types := []struct{ name, data string }{
+		{"OrderCreated.v1", `{"customer_id":"c-1","total":{"amount":"19.99","currency":"EUR"}%s}`},
+		{"OrderAmended.v1", `{"total":{"amount":"30.00","currency":"EUR"}%s}`},
+		{"OrderPaid.v1", `{"payment_id":"p-1","amount":{"amount":30,"currency":"EUR"}%s}`},
+		{"OrderPacked", `{"by":"x"%s}`},
+		{"OrderShipped.v1", `{"carrier":"dhl","tracking_number":"t-1"%s}`},
+		{"OrderRefunded.v1", `{"refund_id":"r-1","amount":{"amount":"10.00","currency":"EUR"}%s}`},
+		{"OrderDelivered.v1", `{"n":1.0%s}`},
+		{"OrderReturned.v1", `{"reason":"broken"%s}`},
+		{"OrderRefunded.v1", `{"refund_id":"r-2","amount":{"amount":"20.00","currency":"EUR"}%s}`},
+	}
+	typ := types[(version-1)%len(types)]
+	extra, id := "", fmt.Sprintf("%s-e%d", orderID, version)
+	switch variant {
+	case "content":
+		extra = `,"extra":true`
+	case "id":
+		id += "x"
+	case "reused-id":
+		id = fmt.Sprintf("%s-e%d", orderID, max(1, version-2))
+	case "illegal":
+		typ = types[0]
+	case "unknown":
+		typ.name = "OrderGiftWrapped"
+	case "schema":
+		typ.name = "OrderShipped.v99"
+	case "money":
+		typ = types[1]
+		typ.data = `{"total":{"amount":"19.995","currency":"EUR"}%s}`
+	}
+	sep := ""
+	if spaces {
+		sep = " \n"
+	}
+	return fmt.Appendf(nil, `{"event_id":%q,%s"order_id":%q,"version":%d,"type":%q,%s"occurred_at":"2026-01-01T10:00:%02d.1234567Z","data":%s}`,
+		id, sep, orderID, version, typ.name, sep, version, fmt.Sprintf(typ.data, extra))
+}
+
+// traffic fills the logs: histories with everything that goes wrong on the way.
+func (w *world) traffic(orders, records int) {
+	progress := make([]int, orders)
+	for range records {
+		o := w.rnd.IntN(orders)
+		id := fmt.Sprintf("o-%d", o)
+		partition := int32(o % len(w.logs))
+		version := progress[o] + 1
+		variant, spaces := "", false
+		switch w.rnd.IntN(16) {
+		case 0: // again
+			version = max(1, version-1-w.rnd.IntN(3))
+		case 1: // again, written anew
+			version, spaces = max(1, version-1-w.rnd.IntN(3)), true
+		case 2: // ahead
+			version += 1 + w.rnd.IntN(3)
+		case 3:
+			version = max(1, version-w.rnd.IntN(3))
+			variant = []string{"content", "id", "reused-id"}[w.rnd.IntN(3)]
+		case 4:
+			variant = []string{"illegal", "unknown", "schema", "money"}[w.rnd.IntN(4)]
+			version += w.rnd.IntN(2)
+		case 5:
+			bad := [][]byte{nil, {}, []byte("null"), []byte("{}"), []byte("[]"), []byte(`{"order_id":`), []byte("\xff"),
+				[]byte(`{"order_id":"o-9","event_id":"e","version":1}`),
+				fmt.Appendf(nil, `{"order_id":%q,"event_id":"e","version":%d}`, id, version),
+				fmt.Appendf(nil, `{"order_id":%q,"event_id":"e","version":3.0}`, id)}
+			w.append(partition, []byte(id), bad[w.rnd.IntN(len(bad))], false)
+			continue
+		case 6:
+			w.append(partition, nil, []byte("commit"), true)
+			continue
+		default:
+			progress[o]++
+		}
+		key := []byte(id)
+		if w.rnd.IntN(20) == 0 {
+			key = nil
+		}
+		w.append(partition, key, simEvent(id, version, variant, spaces), false)
+	}
+}
+
+// run interleaves work, crashes, fail-overs, zombies and rewinds until
+// everything is read, then lets the members finish in peace.
+func (w *world) run(t testing.TB, steps int) {
+	faults := w.rnd.IntN(64) // each run picks its own kinds of fault
+	w.fail = func() error {
+		switch n := w.rnd.IntN(12); {
+		case n == 0 && faults&1 != 0:
+			return projectiontest.ErrConnection
+		case n == 1 && faults&2 != 0:
+			return errCrash
+		}
+		return nil
+	}
+	for range steps {
+		p := int32(w.rnd.IntN(len(w.logs)))
+		m := w.members[p]
+		switch action := w.rnd.IntN(20); {
+		case m == nil:
+			w.assign(t, t.Context(), p)
+		case action == 0 && faults&4 != 0: // rebalance: the old owner does not notice
+			w.zombies = append(w.zombies, m)
+			w.members[p] = nil
+		case action == 1 && len(w.zombies) > 0:
+			w.work(t, w.zombies[w.rnd.IntN(len(w.zombies))])
+		case action == 2 && faults&8 != 0: // the operator rewinds the group
+			w.committed[p] = int64(w.rnd.IntN(int(max(1, w.committed[p]))))
+			w.members[p] = nil
+		case action == 3 && faults&16 != 0:
+			w.snapshots = append(w.snapshots, w.store.Snapshot())
+		case action == 4 && faults&16 != 0 && len(w.snapshots) > 0: // fail-over, under running members
+			w.store.Restore(w.snapshots[len(w.snapshots)-1])
+			w.zombies = nil // those would need a fence of their own generation
+		case action == 5 && faults&32 != 0:
+			if _, err := m.projector.SweepOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			if w.work(t, m) {
+				w.commit(m)
+			} else {
+				w.members[p] = nil
+			}
+		}
+	}
+	w.fail = nil
+	for p := range w.logs {
+		for done := false; !done; {
+			if w.members[p] == nil {
+				w.assign(t, t.Context(), int32(p))
+			}
+			m := w.members[p]
+			if !w.work(t, m) {
+				w.members[p] = nil
+				continue
+			}
+			w.commit(m)
+			log := w.logs[p]
+			done = len(log) == 0 || m.position > log[len(log)-1].Offset
+		}
+	}
+}
+
+type wantRow struct {
+	State, Status, LastEvent, Customer, Currency string
+	Version, Total, Paid, Refunded, Waiting      int64
+	Created, Updated                             time.Time
+	Partition                                    int32
+	Offset                                       int64
+}
+
+type wantLetter struct {
+	Partition      int32
+	Offset         int64
+	Order, Event   string
+	Version        int64
+	Reason, Status string
+	Blocks         bool
+}
+
+// compare holds the store against an independent fold of the logs.
+func (w *world) compare(t testing.TB) {
+	fold := reference.NewFold()
+	for _, log := range w.logs {
+		for _, r := range log {
+			fold.Add(r)
+		}
+	}
+	want := fold.Result()
+
+	wantRows, gotRows := map[string]wantRow{}, map[string]wantRow{}
+	for _, o := range want.Orders {
+		wantRows[o.OrderID] = wantRow{o.State, o.Status, o.LastEventID, o.CustomerID, o.Currency, o.Version, o.TotalMinor, o.PaidMinor,
+			o.RefundedMinor, o.WaitingForVersion, o.CreatedAt, o.UpdatedAt, o.At.Partition, o.At.Offset}
+		if diff := gocmp.Diff(ledgerOf(o.Ledger), w.store.LedgerOf(o.OrderID)); diff != "" {
+			t.Errorf("ledger of %s (-want +got):\n%s", o.OrderID, diff)
+		}
+	}
+	for id, r := range w.store.AllRows() {
+		if r.Version == 0 && r.Status == projection.StatusOK {
+			continue // reserved for a letter about a later version
+		}
+		gotRows[id] = wantRow{string(r.State), string(r.Status), r.LastEventID, r.CustomerID, r.Currency, r.Version, r.TotalMinor, r.PaidMinor,
+			r.RefundedMinor, r.WaitingFor(), r.CreatedAt, r.UpdatedAt, r.Partition, r.Offset}
+		if len(r.Ledger) > projection.LedgerInRow || int64(len(r.Ledger))+r.Archived != r.Version {
+			t.Errorf("%s: %d entries in the row and %d archived at version %d", id, len(r.Ledger), r.Archived, r.Version)
+		}
+	}
+	if diff := gocmp.Diff(wantRows, gotRows); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+
+	wantLetters, gotLetters := map[string]wantLetter{}, map[string]wantLetter{}
+	for _, l := range want.DeadLetters {
+		wantLetters[fmt.Sprint(l.Log.Partition, l.Offset)] = wantLetter{l.Log.Partition, l.Offset, l.OrderID, l.EventID, l.Version, l.Reason.String(), l.Status, l.Blocks}
+	}
+	for _, l := range w.store.Letters() {
+		gotLetters[fmt.Sprint(l.Record.Partition, l.Record.Offset)] = wantLetter{l.Record.Partition, l.Record.Offset, l.OrderID, l.EventID, l.Version, l.Reason.String(), l.Status, l.Blocks}
+	}
+	if diff := gocmp.Diff(wantLetters, gotLetters); diff != "" {
+		t.Errorf("letters (-want +got):\n%s", diff)
+	}
+
+	var wantParked, gotParked []string
+	for _, p := range want.Parked {
+		wantParked = append(wantParked, fmt.Sprint(p.OrderID, p.Version, p.EventID, p.At.Partition, p.At.Offset))
+	}
+	for _, p := range w.store.ParkedEvents() {
+		gotParked = append(gotParked, fmt.Sprint(p.OrderID, p.Version, p.EventID, p.Record.Partition, p.Record.Offset))
+	}
+	slices.Sort(wantParked)
+	slices.Sort(gotParked)
+	if diff := gocmp.Diff(wantParked, gotParked); diff != "" {
+		t.Errorf("parked events (-want +got):\n%s", diff)
+	}
+
+	for p := range w.logs {
+		tp := w.tp(int32(p))
+		got := w.store.Watermark(projection.WatermarkKey{Group: simGroup, TopicPartition: tp})
+		if diff := gocmp.Diff(want.Partitions[tp].Counts, got.Counts); diff != "" {
+			t.Errorf("counts of partition %d (-want +got):\n%s", p, diff)
+		}
+		if got.NextOffset != want.Partitions[tp].NextOffset {
+			t.Errorf("watermark of partition %d: got %d, want %d", p, got.NextOffset, want.Partitions[tp].NextOffset)
+		}
+	}
+}
+
+func ledgerOf(entries []reference.Entry) []projection.LedgerEntry {
+	var all []projection.LedgerEntry
+	for _, e := range entries {
+		all = append(all, projection.LedgerEntry{
+			Version: e.Version, EventID: e.EventID, Type: e.Type, State: order.State(e.State), OccurredAt: e.OccurredAt,
+			Digest: projection.Digest(e.Digest), Partition: e.Partition, Offset: e.Offset,
+		})
+	}
+	return all
+}
+
+// TestAnyInterleavingEndsInTheSameRows is the property that the projector
+// exists for: whatever is duplicated, reordered, refused, crashed, rewound or
+// lost by a fail-over on the way, every row, letter and count comes out as an independent fold
+// of the topic has it.
+func TestAnyInterleavingEndsInTheSameRows(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		orders := rapid.IntRange(1, 6).Draw(rt, "orders")
+		records := rapid.IntRange(1, 120).Draw(rt, "records")
+		w := newWorld(rand.New(rand.NewPCG(seed, 1)), rapid.IntRange(1, 3).Draw(rt, "partitions"))
+		w.traffic(orders, records)
+		tb := &reporter{TB: t, rt: rt}
+		w.run(tb, rapid.IntRange(0, 200).Draw(rt, "steps"))
+		w.compare(tb)
+	})
+}
+
+// reporter sends failures to rapid, which then looks for a smaller case.
+type reporter struct {
+	testing.TB
+	rt *rapid.T
+}
+
+func (r *reporter) Errorf(format string, args ...any) { r.rt.Errorf(format, args...) }
+func (r *reporter) Fatal(args ...any)                 { r.rt.Fatal(args...) }
