@@ -34,7 +34,7 @@ order never roll a state back, and nothing is lost silently.`,
 		newStatesCommand(env),
 		newConfigCommand(env),
 		newGenerateCommand(env),
-		// newDemoCommand(env),
+		newDemoCommand(env),
 		newVersionCommand(env),
 	)
 	markRunErrors(root)
