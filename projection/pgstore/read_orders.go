@@ -179,3 +179,22 @@ func (r *Reader) Orders(ctx context.Context, f OrderFilter) (orders []Order, mor
 	}
 	return orders, more, err
 }
+
+// WaitingOrders lists orders of which nothing is applied yet, like Orders; of
+// the filter, only Status, After and Limit count.
+func (r *Reader) WaitingOrders(ctx context.Context, f OrderFilter) (orders []WaitingOrder, more bool, err error) {
+	err = r.snapshot(ctx, func(tx pgx.Tx) error {
+		orders, err = query[WaitingOrder](ctx, tx, "waiting_orders", `
+			SELECT order_id, projection_status, waiting_for_version, projected_at FROM waiting_orders
+			WHERE order_id > $1 AND ($2 = '' OR projection_status = $2)
+			ORDER BY order_id LIMIT $3`, f.After, f.Status, f.Limit+1)
+		return err
+	})
+	if more = len(orders) > f.Limit; more {
+		orders = orders[:f.Limit]
+	}
+	for i := range orders {
+		orders[i].ProjectedAt = orders[i].ProjectedAt.UTC()
+	}
+	return orders, more, err
+}

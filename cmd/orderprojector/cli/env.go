@@ -12,9 +12,10 @@ type Env struct {
 	Stdout    io.Writer // data
 	Stderr    io.Writer // talk: logs, progress, hints, errors
 	LookupEnv func(name string) (string, bool)
+	Environ   func() []string // every NAME=value; nil for none
 }
 
 // OSEnv is the Env of the real process.
 func OSEnv() *Env {
-	return &Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv}
+	return &Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
 }

@@ -31,8 +31,11 @@ func (env *Env) withReader(cmd *cobra.Command, ask func(context.Context, *pgstor
 	if err != nil {
 		return err
 	}
-	if err := reader.CheckSchema(cmd.Context(), want, cfg.Database.AllowNewerSchema); err != nil {
+	// The server's own timeout does not help when the network swallows its answer.
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*(cfg.Database.ConnectTimeout+cfg.Database.StatementTimeout))
+	defer cancel()
+	if err := reader.CheckSchema(ctx, want, cfg.Database.AllowNewerSchema); err != nil {
 		return err
 	}
-	return ask(cmd.Context(), reader)
+	return ask(ctx, reader)
 }

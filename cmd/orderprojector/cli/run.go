@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"log/slog"
+
 	"github.com/spf13/cobra"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/app"
@@ -28,11 +30,7 @@ within --shutdown-grace; a second signal exits at once.`,
 			return err
 		}
 		logger := env.logger(cfg.Log)
-		for _, v := range cfg.Values() {
-			if cfg.Explicit(v.Name) {
-				logger.Debug("setting", "name", v.Name, "value", v.Value, "origin", string(v.Origin))
-			}
-		}
+		env.logSettings(cfg, logger)
 		program, err := app.New(cmd.Context(), cfg, logger)
 		if err != nil {
 			return err
@@ -40,4 +38,22 @@ within --shutdown-grace; a second signal exits at once.`,
 		return program.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// logSettings says what was configured, and what of it looks like a mistake.
+func (env *Env) logSettings(cfg config.Config, logger *slog.Logger) {
+	for _, v := range cfg.Values() {
+		if cfg.Explicit(v.Name) {
+			logger.Debug("setting", "name", v.Name, "value", v.Value, "origin", string(v.Origin))
+		}
+	}
+	for _, warning := range cfg.Warnings() {
+		logger.Warn(warning)
+	}
+	if env.Environ == nil {
+		return
+	}
+	for _, name := range config.UnknownEnvironment(env.Environ()) {
+		logger.Warn("an environment variable looks like a setting, but is none", "name", name)
+	}
 }
