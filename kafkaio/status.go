@@ -1,0 +1,168 @@
+package kafkaio
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/orderprojector/orderprojector/projection"
+)
+
+// Status is a snapshot of the consumer.
+type Status struct {
+	Topic   string
+	TopicID projection.TopicID
+	Group   string
+	// Waiting says why nothing is consumed at all; empty while a session runs.
+	Waiting string
+	Member  MemberStatus
+	// LastContact is when a broker last answered, ContactError what went wrong since.
+	LastContact  time.Time
+	ContactError string
+	// Partitions are the owned ones, by number.
+	Partitions []PartitionStatus
+}
+
+// MemberStatus says how the member stands with its group.
+type MemberStatus struct {
+	Joined     bool
+	Since      time.Time // of Joined
+	MemberID   string
+	Generation int32 // the member epoch with the consumer protocol
+	LastError  string
+}
+
+// PartitionStatus is a snapshot of one owned partition. Offsets that are not
+// known yet are projection.NoOffset.
+type PartitionStatus struct {
+	Topic     string
+	Partition int32
+	// Assigned is false until the handler has said where to start.
+	Assigned bool
+	// Position is the next offset to read; everything below is durable.
+	Position int64
+	// Committed is the group's committed offset as far as this member knows.
+	Committed int64
+	// LogStart is the first offset that still exists, EndOffset the last stable one.
+	LogStart  int64
+	EndOffset int64
+	// Lag counts offsets from the position to the end. Zero means drained.
+	Lag int64
+	// LagTime is the age of the record at the position, zero when drained.
+	LagTime time.Duration
+	// RetentionHeadroom counts the offsets between the log's start and the
+	// position: how far retention is from removing unread records.
+	RetentionHeadroom int64
+	// LastProgress is when the position last moved, or was found at the end.
+	LastProgress time.Time
+	// HaltedReason is set when the partition needs an operator; HaltedHint says what to do.
+	HaltedReason string
+	HaltedHint   string
+	// LastError is the last failure since the last progress.
+	LastError string
+	// Rereading is true while the position is below what the group has committed.
+	Rereading bool
+	// CommittedAheadOfWatermark is true when the group's committed offset was
+	// ahead of what the projection has stored, and the position has not caught up yet.
+	CommittedAheadOfWatermark bool
+}
+
+// Status returns a snapshot. It is safe for concurrent use and does no I/O.
+func (c *Consumer) Status() Status {
+	c.mu.Lock()
+	s, waiting := c.current, c.waiting
+	c.mu.Unlock()
+	status := Status{Topic: c.cfg.Topic, Group: c.cfg.Group, Waiting: waiting}
+	last, err := c.contact.state()
+	status.LastContact = last
+	if err != nil {
+		status.ContactError = err.Error()
+	}
+	if s == nil {
+		return status
+	}
+	status.TopicID = s.topicID
+	status.Member = s.member.status()
+	now := time.Now()
+	for _, w := range s.owned() {
+		status.Partitions = append(status.Partitions, w.status(now))
+	}
+	return status
+}
+
+func (m *member) status() MemberStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	status := MemberStatus{Joined: m.joined, Since: m.since}
+	if m.lastError != nil {
+		status.LastError = m.lastError.Error()
+	}
+	status.MemberID, status.Generation = m.client.GroupMetadata()
+	return status
+}
+
+func (w *worker) status(now time.Time) PartitionStatus {
+	committed := w.session.committer.committedOf(w.stay)
+	lagTime := w.state.timeLag(w.feed, now)
+	s := w.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := PartitionStatus{
+		Topic:        w.tp.Topic,
+		Partition:    w.tp.Partition,
+		Assigned:     s.assignedYet,
+		Position:     s.position,
+		Committed:    committed,
+		LogStart:     projection.NoOffset,
+		EndOffset:    projection.NoOffset,
+		Lag:          s.lagLocked(),
+		LagTime:      lagTime,
+		LastProgress: s.lastProgress,
+		HaltedReason: s.haltReason,
+		HaltedHint:   s.haltHint,
+		LastError:    s.lastError,
+		Rereading:    s.assignedYet && s.position < committed,
+	}
+	status.CommittedAheadOfWatermark = s.assignedYet && s.aheadAtStart && s.position < s.groupOffset
+	if s.bounded {
+		status.LogStart, status.EndOffset = s.bounds.start, s.bounds.end
+		if s.assignedYet {
+			status.RetentionHeadroom = s.position - s.bounds.start
+		}
+	}
+	return status
+}
+
+// Healthy returns nil while consumption makes progress or has nothing to do.
+// Slow but moving is healthy. It fails when there is no session, the member is
+// out of its group or no broker answers for the stall limit, when a partition
+// is halted, or when one has lag and made no progress for the stall limit.
+func (c *Consumer) Healthy() error {
+	return c.Status().healthy(time.Now(), c.cfg.StallLimit)
+}
+
+func (s Status) healthy(now time.Time, limit time.Duration) error {
+	if s.Waiting != "" {
+		return errors.New(s.Waiting)
+	}
+	var errs []error
+	if now.Sub(s.LastContact) > limit {
+		errs = append(errs, fmt.Errorf("no broker has answered for %s: %s", now.Sub(s.LastContact).Round(time.Second), s.ContactError))
+	}
+	if !s.Member.Joined && now.Sub(s.Member.Since) > limit {
+		errs = append(errs, fmt.Errorf("out of the consumer group %s for %s: %s", s.Group, now.Sub(s.Member.Since).Round(time.Second), s.Member.LastError))
+	}
+	for _, p := range s.Partitions {
+		idle := now.Sub(p.LastProgress)
+		switch {
+		case p.HaltedReason != "":
+			errs = append(errs, &projection.HaltError{Reason: fmt.Sprintf("%s-%d: %s", p.Topic, p.Partition, p.HaltedReason), Hint: p.HaltedHint})
+		case idle <= limit:
+		case !p.Assigned:
+			errs = append(errs, fmt.Errorf("%s-%d: not started for %s: %s", p.Topic, p.Partition, idle.Round(time.Second), p.LastError))
+		case p.Lag > 0:
+			errs = append(errs, &StalledError{Topic: p.Topic, Partition: p.Partition, Lag: p.Lag, Since: idle, LastError: p.LastError})
+		}
+	}
+	return errors.Join(errs...)
+}
