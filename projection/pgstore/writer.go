@@ -20,11 +20,17 @@ var errNoChangeType = errors.New("the database has no type order_change (run: or
 
 // PrepareWriter configures the pool of a Store, before it is opened.
 func PrepareWriter(cfg *pgxpool.Config) {
-	// The statements take arrays of any length. Plans for a guessed average
-	// length are index look-ups, which is right for all of them; a plan made for one
-	// length may be a scan of the whole table.
-	if _, given := cfg.ConnConfig.RuntimeParams["plan_cache_mode"]; !given {
-		cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	for name, value := range map[string]string{
+		// The statements take arrays of any length. Plans for a guessed average
+		// length are index look-ups, which is right for all of them; a plan made for one
+		// length may be a scan of the whole table.
+		"plan_cache_mode": "force_generic_plan",
+		// Compiling a statement takes longer than running any of these.
+		"jit": "off",
+	} {
+		if _, given := cfg.ConnConfig.RuntimeParams[name]; !given {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
 	}
 	before := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

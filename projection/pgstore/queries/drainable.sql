@@ -16,7 +16,7 @@ WITH RECURSIVE parked (order_id, n) AS (
     ORDER BY order_id LIMIT $2
 )
 SELECT c.order_id,
-       EXISTS (SELECT FROM parked_events p WHERE p.order_id = c.order_id AND p.version <= r.version + 1)
+       EXISTS (SELECT FROM parked_events p WHERE p.order_id = c.order_id AND p.version <= coalesce(r.version, 0) + 1)
        OR EXISTS (SELECT FROM dead_letters l WHERE l.order_id = c.order_id AND l.blocks
                   AND l.status IN ('open', 'exhausted') AND l.version <= r.version)
 FROM candidates c
