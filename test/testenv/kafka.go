@@ -46,6 +46,10 @@ type KafkaConfig struct {
 	Proxied bool
 	// Heap is the broker's Java heap; empty means 512m.
 	Heap string
+	// FullSpeed lets Java optimise the broker as in production, for
+	// benchmarks. It costs seconds of processor time, which tests would
+	// rather have at the start.
+	FullSpeed bool
 }
 
 // Kafka is an Apache Kafka broker of our own, in KRaft mode, a cluster of one.
@@ -92,7 +96,7 @@ func RunKafka(ctx context.Context, config KafkaConfig) (*Kafka, error) {
 }
 
 func (k *Kafka) begin(ctx context.Context) error {
-	if err := os.MkdirAll(k.dir, 0o755); err != nil { //nolint:gosec // nothing secret
+	if err := os.MkdirAll(k.dir, 0o755); err != nil {
 		return err
 	}
 	if k.config.Proxied {
@@ -174,9 +178,9 @@ func (k *Kafka) Start(ctx context.Context) error {
 		return errors.New("the broker is running already")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, kafkaStartTimeout,
-		fmt.Errorf("Kafka did not answer within %v", kafkaStartTimeout)) //nolint:revive // a name
+		fmt.Errorf("Kafka did not answer within %v", kafkaStartTimeout))
 	defer cancel()
-	out, err := os.OpenFile(k.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // nothing secret
+	out, err := os.OpenFile(k.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -185,7 +189,11 @@ func (k *Kafka) Start(ctx context.Context) error {
 	if heap == "" {
 		heap = "512m"
 	}
-	cmd := k.java(context.WithoutCancel(ctx), "-Xmx"+heap, "-XX:+ExitOnOutOfMemoryError", "kafka.Kafka", k.properties())
+	args := []string{"-Xmx" + heap, "-XX:+ExitOnOutOfMemoryError"}
+	if !k.config.FullSpeed {
+		args = append(args, quickStart...)
+	}
+	cmd := k.java(context.WithoutCancel(ctx), append(args, "kafka.Kafka", k.properties())...)
 	cmd.Stdout, cmd.Stderr = out, out
 	broker, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
@@ -290,6 +298,9 @@ func (k *Kafka) writeProperties() error {
 		"share.coordinator.state.topic.replication.factor": "1",
 		"share.coordinator.state.topic.min.isr":            "1",
 		"group.initial.rebalance.delay.ms":                 "0",
+		// a restarted broker waits until the session of the killed one is over
+		"broker.heartbeat.interval.ms": "500",
+		"broker.session.timeout.ms":    "4000",
 
 		// tests create their topics, and do not wait for retention
 		"auto.create.topics.enable":       "false",
@@ -323,7 +334,7 @@ func (k *Kafka) format(ctx context.Context) error {
 		args = append(args, k.secure.formatArgs()...)
 	}
 	var out bytes.Buffer
-	cmd := k.java(ctx, args...)
+	cmd := k.java(ctx, slices.Concat(quickStart, args)...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("preparing Kafka's data directory: %w; its last lines:\n%s", err, tail(out.String(), 15))
@@ -331,13 +342,16 @@ func (k *Kafka) format(ctx context.Context) error {
 	return nil
 }
 
+// quickStart halves the processor time that a Java program takes to start.
+var quickStart = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+
 func (k *Kafka) java(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{
 		"-cp", filepath.Join(k.software.jars, "*"), "-Djava.awt.headless=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
 		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 	}, args...)
-	cmd := exec.CommandContext(ctx, k.software.java, args...) //nolint:gosec // Java and Kafka's own classes
+	cmd := exec.CommandContext(ctx, k.software.java, args...)
 	cmd.Dir = k.dir
 	return cmd
 }

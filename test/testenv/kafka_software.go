@@ -63,9 +63,9 @@ func findJava(ctx context.Context) (string, error) {
 		java, err = exec.LookPath(filepath.Join(home, "bin", "java"))
 	}
 	if err != nil {
-		return "", fmt.Errorf("Java %d or later is needed to run Kafka (%s): %w", oldestJava, installHint, err) //nolint:revive // a name
+		return "", fmt.Errorf("to run Kafka, Java %d or later is needed (%s): %w", oldestJava, installHint, err)
 	}
-	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput() //nolint:gosec // found as java
+	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version (%s): %w", java, installHint, err)
 	}
@@ -82,13 +82,13 @@ func findJava(ctx context.Context) (string, error) {
 func fetchJars(ctx context.Context, dir string) error {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("Maven is needed, once (%s): %w", installHint, err) //nolint:revive // a name
+		return fmt.Errorf("to fetch it, Maven is needed (%s): %w", installHint, err)
 	}
 	work, err := os.MkdirTemp("", "orderprojector-maven-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	if err := os.WriteFile(filepath.Join(work, "pom.xml"), []byte(project), 0o600); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func fetchJars(ctx context.Context, dir string) error {
 	if home, err := os.UserHomeDir(); err == nil {
 		args = append(args, "-Dmaven.repo.local="+filepath.Join(home, ".m2", "repository"))
 	}
-	cmd := exec.CommandContext(ctx, maven, args...) //nolint:gosec // found as mvn
+	cmd := exec.CommandContext(ctx, maven, args...)
 	cmd.Dir = work
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -107,7 +107,7 @@ func fetchJars(ctx context.Context, dir string) error {
 		return errors.Join(context.Cause(ctx), fmt.Errorf("running Maven: %w; its last lines:\n%s", err, tail(out.String(), 15)))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "kafka_2.13-"+kafkaVersion+".jar")); err != nil {
-		return fmt.Errorf("Maven brought no Kafka: %w", err) //nolint:revive // a name
+		return fmt.Errorf("looking at what Maven brought: %w", err)
 	}
 	return nil
 }

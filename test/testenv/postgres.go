@@ -109,7 +109,7 @@ func ServerDir(t testing.TB) string {
 			return err == nil, fmt.Sprint("removing the test's directory: ", err)
 		})
 	})
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // for the server's user
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return dir

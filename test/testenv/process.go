@@ -70,7 +70,7 @@ func StartProcess(t testing.TB, config ProcessConfig) *Process {
 	defer stderr.Close()
 
 	// The process ends by the methods of this type, not with a context.
-	cmd := exec.CommandContext(context.Background(), binary, config.Args...) //nolint:gosec // our own program
+	cmd := exec.CommandContext(context.Background(), binary, config.Args...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Env = append(environment(), config.Env...)
 	if cmd.Dir = config.Dir; cmd.Dir == "" {
@@ -206,7 +206,7 @@ func (p *Process) PeakMemory() int64 {
 
 func (p *Process) read(path string) string {
 	p.t.Helper()
-	text, err := os.ReadFile(path) //nolint:gosec // of our own process
+	text, err := os.ReadFile(path)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func goBuild(args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // our own arguments
+	cmd := exec.CommandContext(context.Background(), "go", args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)

@@ -18,7 +18,7 @@ func tail(text string, most int) string {
 }
 
 func tailOfFile(path string, most int) string {
-	text, err := os.ReadFile(path) //nolint:gosec // a log of ours
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return "\t(" + err.Error() + ")"
 	}

@@ -254,7 +254,7 @@ func (p *Postgres) writeSettings() error {
 // from a directory that this account may enter, and with an environment in
 // which no PG variable of the caller's leads it astray.
 func (p *Postgres) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.binaries.dir, name), args...) //nolint:gosec // the program is PostgreSQL's own
+	cmd := exec.CommandContext(ctx, filepath.Join(p.binaries.dir, name), args...)
 	cmd.Dir = p.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.account.credential}

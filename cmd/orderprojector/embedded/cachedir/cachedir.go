@@ -64,7 +64,7 @@ func Fill(ctx context.Context, name string, fill func(ctx context.Context, dir s
 	if err != nil {
 		return "", fmt.Errorf("creating a directory in the cache: %w", err)
 	}
-	defer os.RemoveAll(unfinished)
+	defer func() { _ = os.RemoveAll(unfinished) }() // gone by then when all went well
 	if err := fill(ctx, unfinished); err != nil {
 		return "", err
 	}
