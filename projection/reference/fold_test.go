@@ -253,6 +253,12 @@ func TestNumbersAreComparedExactly(t *testing.T) {
 	}
 	tp.add(projection.Conflict, "o", strings.Replace(with("1"), `"x":1`, `"x":1.0000000000000000000000001`, 1))
 	tp.add(projection.Conflict, "o", strings.Replace(with("1"), `"x":1`, `"x":-1`, 1))
+	huge := func(n string) string {
+		return strings.Replace(ev("e2", 2, "OrderAmended", `{"total":{"amount":1,"currency":"EUR"},"x":0}`), `"x":0`, `"x":`+n, 1)
+	}
+	tp.add(projection.Applied, "o", huge("1e99999999999"))
+	tp.add(projection.Duplicate, "o", huge("10.0e99999999998"))
+	tp.add(projection.Conflict, "o", huge("1e99999999998"))
 	tp.add(projection.Conflict, "o", strings.Replace(with("1"), `"x":1`, `"x":9007199254740993`, 1))
 }
 

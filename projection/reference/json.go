@@ -27,48 +27,108 @@ func parseJSON(text []byte) (any, error) {
 	if err := checkSurrogates(text); err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	return readValue(decoder)
+	r := &jsonReader{text: text}
+	return r.value()
 }
 
-func readValue(decoder *json.Decoder) (any, error) {
-	token, err := decoder.Token()
-	if err != nil {
-		return nil, err
+// jsonReader takes valid JSON apart. That it is valid is what makes it short:
+// every token is where it has to be and ends as it must.
+type jsonReader struct {
+	text []byte
+	at   int
+}
+
+// peek skips white space and returns the byte that follows.
+func (r *jsonReader) peek() byte {
+	for {
+		switch c := r.text[r.at]; c {
+		case ' ', '\t', '\r', '\n':
+			r.at++
+		default:
+			return c
+		}
 	}
-	switch token {
-	case json.Delim('{'):
+}
+
+// more reports whether an object or array goes on, and steps over its comma
+// or its end.
+func (r *jsonReader) more(end byte) bool {
+	switch r.peek() {
+	case end:
+		r.at++
+		return false
+	case ',':
+		r.at++
+	}
+	return true
+}
+
+func (r *jsonReader) value() (any, error) {
+	switch r.peek() {
+	case '{':
+		r.at++
 		members := object{}
-		for decoder.More() {
-			name, err := decoder.Token()
+		for r.more('}') {
+			r.peek()
+			name, err := r.string()
 			if err != nil {
 				return nil, err
 			}
-			key := name.(string) // the text is valid JSON
-			if _, exists := members[key]; exists {
-				return nil, fmt.Errorf("duplicate name %q", key)
+			if _, exists := members[name]; exists {
+				return nil, fmt.Errorf("duplicate name %q", name)
 			}
-			if members[key], err = readValue(decoder); err != nil {
+			r.peek()
+			r.at++ // the colon
+			if members[name], err = r.value(); err != nil {
 				return nil, err
 			}
 		}
-		_, err := decoder.Token()
-		return members, err
-	case json.Delim('['):
+		return members, nil
+	case '[':
+		r.at++
 		elements := []any{}
-		for decoder.More() {
-			element, err := readValue(decoder)
+		for r.more(']') {
+			element, err := r.value()
 			if err != nil {
 				return nil, err
 			}
 			elements = append(elements, element)
 		}
-		_, err := decoder.Token()
-		return elements, err
-	default:
-		return token, nil
+		return elements, nil
+	case '"':
+		return r.string()
 	}
+	start := r.at
+	for r.at < len(r.text) && bytes.IndexByte([]byte(" \t\r\n,]}"), r.text[r.at]) < 0 {
+		r.at++
+	}
+	switch literal := string(r.text[start:r.at]); literal {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	case "null":
+		return nil, nil
+	default:
+		return json.Number(literal), nil
+	}
+}
+
+// string reads a string; encoding/json resolves the escapes.
+func (r *jsonReader) string() (text string, err error) {
+	start, escaped := r.at, false
+	for r.at++; r.text[r.at] != '"'; r.at++ {
+		if r.text[r.at] == '\\' {
+			escaped = true
+			r.at++
+		}
+	}
+	r.at++
+	if !escaped {
+		return string(r.text[start+1 : r.at-1]), nil
+	}
+	err = json.Unmarshal(r.text[start:r.at], &text)
+	return text, err
 }
 
 // checkSurrogates refuses \u escapes of half a surrogate pair: they stand for
