@@ -213,7 +213,8 @@ func (a *App) awaitDatabase(ctx context.Context) error {
 
 // checkSchema asks the database, within a deadline, whether it fits the program.
 func (a *App) checkSchema(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Database.ConnectTimeout)
+	// Long enough for the attempt's own error, which says more: a connection may be tried with and without TLS.
+	ctx, cancel := context.WithTimeout(ctx, 2*a.cfg.Database.ConnectTimeout+a.cfg.Database.LockTimeout)
 	defer cancel()
 	return a.reader.CheckSchema(ctx, a.schema, a.cfg.Database.AllowNewerSchema)
 }

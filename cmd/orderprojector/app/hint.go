@@ -32,6 +32,8 @@ func Hint(err error) string {
 		return "check DATABASE_URL, and that PostgreSQL is reachable from here"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there: is the server running, and is its address right?"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "there was no answer in time: check host, port, firewall and load"
 	case errors.As(err, &dnsErr):
 		return "the host name is unknown here"
 	}
