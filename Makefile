@@ -68,10 +68,10 @@ fuzz: ## Fuzz each fuzz target for FUZZTIME (30s)
 
 kafka: ## Keep a broker running and print KAFKA_BOOTSTRAP_SERVERS; Ctrl-C ends it
 	@bash .ci/install >&2
-	@$(GO) run ./test/testenv/cmd/services kafka
+	@$(GO) build -o bin/services ./test/testenv/cmd/services && exec bin/services kafka
 
 postgres: ## Keep a PostgreSQL server running and print DATABASE_URL; Ctrl-C ends it
-	@$(GO) run ./test/testenv/cmd/services postgres
+	@$(GO) build -o bin/services ./test/testenv/cmd/services && exec bin/services postgres
 
 install-tools: ## Install the linter
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

@@ -34,9 +34,6 @@ const kafkaStartTimeout = 90 * time.Second
 
 // KafkaConfig says how to run a broker. The zero value is good.
 type KafkaConfig struct {
-	// Dir holds the data and the log. Empty means a new temporary directory
-	// that Close removes.
-	Dir string
 	// Settings are broker parameters (server.properties) that override ours.
 	Settings map[string]string
 	// Secure adds listeners for TLS and SASL; see (*Kafka).Secure.
@@ -54,13 +51,12 @@ type KafkaConfig struct {
 
 // Kafka is an Apache Kafka broker of our own, in KRaft mode, a cluster of one.
 // It keeps its ports and its data over restarts and ends with this process,
-// however that ends (on Linux). The methods may be called from several
+// however that ends (on Linux), and Close removes its data. The methods may be called from several
 // goroutines.
 type Kafka struct {
 	config   KafkaConfig
 	software software
 	dir      string
-	owned    bool
 	ports    map[string]int // by listener
 	secure   *SecureListeners
 	proxy    *Proxy
@@ -82,13 +78,11 @@ func RunKafka(ctx context.Context, config KafkaConfig) (*Kafka, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no Kafka (set %s to use one that runs): %w", bootstrapServers, err)
 	}
-	k := &Kafka{config: config, software: software, dir: config.Dir}
-	if k.dir == "" {
-		if k.dir, err = os.MkdirTemp("", "orderprojector-kafka-"); err != nil {
-			return nil, fmt.Errorf("creating a directory for Kafka: %w", err)
-		}
-		k.owned = true
+	dir, err := os.MkdirTemp("", "orderprojector-kafka-")
+	if err != nil {
+		return nil, fmt.Errorf("creating a directory for Kafka: %w", err)
 	}
+	k := &Kafka{config: config, software: software, dir: dir}
 	if err := k.begin(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting Kafka %s: %w", kafkaVersion, err), k.Close())
 	}
@@ -96,9 +90,6 @@ func RunKafka(ctx context.Context, config KafkaConfig) (*Kafka, error) {
 }
 
 func (k *Kafka) begin(ctx context.Context) error {
-	if err := os.MkdirAll(k.dir, 0o755); err != nil {
-		return err
-	}
 	if k.config.Proxied {
 		proxy, err := NewProxy("")
 		if err != nil {
@@ -149,6 +140,10 @@ func (k *Kafka) firstStart(ctx context.Context) error {
 		k.proxy.Retarget(k.address(listenerProxied))
 	}
 	if err := k.writeProperties(); err != nil {
+		return err
+	}
+	// The controller's port is part of the data, so another attempt starts over.
+	if err := os.RemoveAll(k.data()); err != nil {
 		return err
 	}
 	if err := k.format(ctx); err != nil {
@@ -241,16 +236,13 @@ func (k *Kafka) Resume() error { return k.running().Resume() }
 // call, has ended.
 func (k *Kafka) Done() <-chan struct{} { return k.running().Done() }
 
-// Close kills the broker, closes its proxy and removes a temporary directory.
+// Close kills the broker, closes its proxy and removes its data.
 func (k *Kafka) Close() error {
 	k.Kill()
 	if k.proxy != nil {
 		k.proxy.Close()
 	}
-	if k.owned {
-		return os.RemoveAll(k.dir)
-	}
-	return nil
+	return os.RemoveAll(k.dir)
 }
 
 func (k *Kafka) running() *child.Child {
@@ -262,6 +254,8 @@ func (k *Kafka) running() *child.Child {
 func (k *Kafka) address(listener string) string {
 	return fmt.Sprintf("127.0.0.1:%d", k.ports[listener])
 }
+
+func (k *Kafka) data() string { return filepath.Join(k.dir, "data") }
 
 func (k *Kafka) properties() string { return filepath.Join(k.dir, "server.properties") }
 
@@ -286,7 +280,7 @@ func (k *Kafka) writeProperties() error {
 		"listeners":                           strings.Join(listeners, ","),
 		"advertised.listeners":                strings.Join(advertised, ","),
 		"inter.broker.listener.name":          listenerPlain,
-		"log.dirs":                            filepath.Join(k.dir, "data"),
+		"log.dirs":                            k.data(),
 
 		// one broker, quick on a small machine
 		"offsets.topic.num.partitions":                     "4",
@@ -323,12 +317,12 @@ func (k *Kafka) writeProperties() error {
 	return os.WriteFile(k.properties(), []byte(b.String()), 0o600)
 }
 
-// format prepares the data directory; one that is prepared already is kept.
+// format prepares the data directory.
 func (k *Kafka) format(ctx context.Context) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
 	id[0] &= 0x7f           // an ID that begins with a hyphen would be taken for an option
-	args := []string{"kafka.tools.StorageTool", "format", "--ignore-formatted", "--standalone",
+	args := []string{"kafka.tools.StorageTool", "format", "--standalone",
 		"--cluster-id", base64.RawURLEncoding.EncodeToString(id[:]), "--config", k.properties()}
 	if k.secure != nil {
 		args = append(args, k.secure.formatArgs()...)

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -43,6 +44,15 @@ type SecureListeners struct {
 // SASL_PLAINTEXT, SASL_SSL or SSL.
 func (s *SecureListeners) Brokers(protocol string) []string {
 	return []string{fmt.Sprintf("127.0.0.1:%d", s.ports[protocol])}
+}
+
+// UnsecuredToken returns a token for OAUTHBEARER that the broker accepts for
+// the given time.
+func UnsecuredToken(valid time.Duration) string {
+	part := base64.RawURLEncoding.EncodeToString
+	now := time.Now()
+	return part([]byte(`{"alg":"none"}`)) + "." +
+		part(fmt.Appendf(nil, `{"sub":%q,"iat":%d,"exp":%d}`, SASLUser, now.Unix(), now.Add(valid).Unix())) + "."
 }
 
 func (s *SecureListeners) protocolMap() []string {

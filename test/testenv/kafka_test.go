@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
@@ -160,6 +161,7 @@ func TestKafkaOutlivesCrashesAndPauses(t *testing.T) {
 			"PLAIN":         {"SASL_PLAINTEXT", plain.Auth{User: testenv.SASLUser, Pass: testenv.SASLPassword}.AsMechanism()},
 			"SCRAM-SHA-256": {"SASL_SSL", user.AsSha256Mechanism()},
 			"SCRAM-SHA-512": {"SASL_PLAINTEXT", user.AsSha512Mechanism()},
+			"OAUTHBEARER":   {"SASL_SSL", oauth.Auth{Token: testenv.UnsecuredToken(time.Hour)}.AsMechanism()},
 			"TLS":           {"SSL", nil},
 		} {
 			opts := []kgo.Opt{kgo.SeedBrokers(secure.Brokers(c.protocol)...)}

@@ -29,6 +29,7 @@ const DatabaseName = "orderprojector"
 const (
 	superuser    = "postgres"
 	startTimeout = 60 * time.Second
+	killTimeout  = 10 * time.Second
 	// longest path of a Unix socket that every system accepts
 	maxSocketPath = 100
 )
@@ -93,11 +94,11 @@ func StartPostgres(ctx context.Context, config PostgresConfig) (*Postgres, error
 		p.owned = true
 	}
 	if err := p.begin(ctx); err != nil {
-		p.Kill()
-		if p.owned {
-			_ = os.RemoveAll(p.dir) // the first error is the one to tell
-		}
-		return nil, fmt.Errorf("starting PostgreSQL %d (%s): %w", bin.major, bin.dir, err)
+		err = fmt.Errorf("starting PostgreSQL %d (%s): %w", bin.major, bin.dir, err)
+		// ctx may be over, which is no reason to leave a server behind.
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		return nil, errors.Join(err, p.Stop(cleanup))
 	}
 	return p, nil
 }
@@ -183,10 +184,28 @@ func (p *Postgres) Stop(ctx context.Context) error {
 	if !p.owned {
 		return nil
 	}
-	if err := os.RemoveAll(p.dir); err != nil {
-		return fmt.Errorf("removing PostgreSQL's temporary directory: %w", err)
+	return p.remove(ctx)
+}
+
+// remove deletes the directory, into which the last process of a killed
+// server may still write for a moment.
+func (p *Postgres) remove(ctx context.Context) error {
+	const attempts = 50
+	retry := time.NewTicker(100 * time.Millisecond)
+	defer retry.Stop()
+	for attempt := 1; ; attempt++ {
+		err := os.RemoveAll(p.dir)
+		if err == nil {
+			return nil
+		}
+		if attempt == attempts || ctx.Err() != nil {
+			return fmt.Errorf("removing PostgreSQL's temporary directory: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-retry.C:
+		}
 	}
-	return nil
 }
 
 // Kill ends the server as a crash does (SIGKILL to the postmaster) and returns
@@ -346,7 +365,9 @@ func (p *Postgres) launch(ctx context.Context) error {
 	}
 	p.server = server
 	if err := p.awaitAnswer(ctx); err != nil {
-		server.Kill()
+		giveUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		server.Stop(syscall.SIGQUIT, giveUp.Done())
 		written, readErr := os.ReadFile(p.LogFile())
 		if readErr != nil || int64(len(written)) < info.Size() {
 			return err
