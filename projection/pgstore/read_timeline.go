@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"time"
 
@@ -59,7 +60,7 @@ func (r *Reader) Timeline(ctx context.Context, orderID string) (Timeline, error)
 	err := r.snapshot(ctx, func(tx pgx.Tx) error {
 		answer, err := readOrder(ctx, tx, orderID)
 		switch {
-		case err == ErrNotFound: // letters may name it all the same
+		case errors.Is(err, ErrNotFound): // letters may name it all the same
 		case err != nil:
 			return err
 		case answer.Order != nil:

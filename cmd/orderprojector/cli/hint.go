@@ -25,7 +25,7 @@ func collectHints(err error, hints *[]string) {
 			*hints = append(*hints, hint)
 		}
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // walks the tree one step at a time
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
 			collectHints(inner, hints)

@@ -20,7 +20,7 @@ func (env *Env) logger(log config.Log) *slog.Logger {
 	case log.Format == "json":
 		return slog.New(slog.NewJSONHandler(env.Stderr, options))
 	case isTerminal(env.Stderr):
-		return slog.New(tint.NewHandler(env.Stderr, &tint.Options{Level: log.Level, TimeFormat: time.TimeOnly, NoColor: !env.colour()}))
+		return slog.New(tint.NewTextHandler(env.Stderr, &tint.Options{Level: log.Level, TimeFormat: time.TimeOnly, NoColor: !env.colour()}))
 	}
 	return slog.New(slog.NewTextHandler(env.Stderr, options))
 }

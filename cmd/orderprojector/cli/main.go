@@ -18,7 +18,7 @@ func Main(args []string, env *Env) int {
 // Execute runs one command line under ctx, prints its error, if any, to
 // env.Stderr, and returns the exit code.
 func Execute(ctx context.Context, args []string, env *Env) int {
-	root := NewRoot(env)
+	root := NewRoot(env) //nolint:contextcheck // commands get it from ExecuteContext
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
