@@ -35,17 +35,17 @@ func byReference(r projection.Record) verdict {
 	fold := reference.NewFold()
 	outcome := fold.Add(r)
 	result := fold.Result()
-	switch {
-	case outcome == projection.Invalid:
+	switch outcome {
+	case projection.Invalid:
 		l := result.DeadLetters[0]
 		if l.Version == 0 && l.EventID == "" {
 			return verdict{}
 		}
 		return verdict{false, l.OrderID, l.Version, l.EventID}
-	case outcome == projection.Parked:
+	case projection.Parked:
 		p := result.Parked[0]
 		return verdict{true, p.OrderID, p.Version, p.EventID}
-	case outcome == projection.Applied:
+	case projection.Applied:
 		o := result.Orders[0]
 		return verdict{true, o.OrderID, o.Version, o.LastEventID}
 	default:

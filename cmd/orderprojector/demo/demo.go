@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate"
@@ -110,23 +111,17 @@ func Run(ctx context.Context, config Config, out io.Writer) (err error) {
 // projectTraffic publishes the stream while the projector runs, and returns
 // when all of it is projected.
 func (s *services) projectTraffic(ctx context.Context, stream *generate.Stream, config Config) (publish.Summary, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stopWatching := context.AfterFunc(s.projector.done, func() { // it does not end by itself unless it failed
-		cancel(fmt.Errorf("the projector ended: %w", context.Cause(s.projector.done)))
-	})
-	defer stopWatching()
-
+	ctx, cancel := context.WithCancel(ctx)
 	var sent published
 	finished := make(chan error, 1)
-	go func() {
+	var publishing sync.WaitGroup
+	publishing.Go(func() {
 		summary, err := s.publisher.Run(ctx, stream, 0, sent.set)
 		sent.set(summary)
 		finished <- err
-	}()
+	})
 	err := s.watch(ctx, &sent, finished, config)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
+	cancel()
+	publishing.Wait()
 	return sent.get(), err
 }

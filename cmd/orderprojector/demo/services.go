@@ -121,26 +121,27 @@ func (s *services) stop(ctx context.Context) error {
 // projector is the program itself, running.
 type projector struct {
 	app    *app.App
-	done   context.Context // ends with the program; its cause is the program's error, if any
 	cancel context.CancelFunc
+	ended  chan struct{} // closed once it has stopped
+	err    error         // why, once it has
 }
 
 func startProjector(ctx context.Context, program *app.App) *projector {
 	// It is stopped by stop alone, so that everything ends in order.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done, end := context.WithCancelCause(context.Background())
-	go func() { end(program.Run(running)) }()
-	return &projector{app: program, done: done, cancel: cancel}
+	p := &projector{app: program, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		p.err = program.Run(running)
+	}()
+	return p
 }
 
 // stop ends the program and returns its error.
 func (p *projector) stop() error {
 	p.cancel()
-	<-p.done.Done()
-	if err := context.Cause(p.done); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	<-p.ended
+	return p.err
 }
 
 // serve waits for the end of ctx or of the program.
@@ -148,7 +149,7 @@ func (s *services) serve(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.projector.done.Done():
+	case <-s.projector.ended:
 		return nil // stop returns its error
 	}
 }

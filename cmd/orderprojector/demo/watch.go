@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -45,7 +46,9 @@ func (s *services) watch(ctx context.Context, sent *published, finished <-chan e
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
+		case <-s.projector.ended:
+			return errors.New("the projector ended by itself") // stop says why
 		case err := <-finished:
 			if err != nil {
 				return err

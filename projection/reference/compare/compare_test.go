@@ -26,7 +26,7 @@ const group = "g"
 // foldTraffic folds faulty traffic of two partitions.
 func foldTraffic(t *testing.T) *reference.Result {
 	t.Helper()
-	stream, err := generate.New(generate.Config{Seed: 6, Orders: 400, Rates: generate.Faulty(), Long: 50, Amendments: 100})
+	stream, err := generate.New(generate.Config{Seed: 6, Orders: 150, Rates: generate.Faulty(), Long: 30, Amendments: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
