@@ -18,7 +18,6 @@ type feed struct {
 	mu     sync.Mutex
 	chunks [][]*kgo.Record
 	bytes  int64
-	next   int64 // offset behind the last record fetched
 	failed error // why fetching stopped; delivered behind the buffered records
 	paused bool
 }
@@ -35,10 +34,10 @@ func (f *feed) signal() {
 }
 
 // reset drops everything that was fetched before a seek.
-func (f *feed) reset(next int64) {
+func (f *feed) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.chunks, f.bytes, f.next, f.failed, f.paused = nil, 0, next, nil, false
+	f.chunks, f.bytes, f.failed, f.paused = nil, 0, nil, false
 }
 
 func (f *feed) push(records []*kgo.Record) {
@@ -52,7 +51,6 @@ func (f *feed) push(records []*kgo.Record) {
 	f.mu.Lock()
 	f.chunks = append(f.chunks, records)
 	f.bytes += bytes
-	f.next = records[len(records)-1].Offset + 1
 	f.mu.Unlock()
 	f.signal()
 }
@@ -129,9 +127,8 @@ func (f *feed) head() (time.Time, bool) {
 	return f.chunks[0][0].Timestamp, true
 }
 
-// fetched returns the offset that is fetched next.
-func (f *feed) fetched() int64 {
+func (f *feed) empty() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.next
+	return len(f.chunks) == 0
 }

@@ -124,7 +124,7 @@ func (f *fetcher) start(fd *feed, offset int64) {
 		f.mu.Lock()
 		f.feeds[fd.tp.Partition] = fd
 		f.mu.Unlock()
-		fd.reset(offset)
+		fd.reset()
 		f.add(fd.tp.Partition, offset)
 	})
 }
@@ -137,7 +137,7 @@ func (f *fetcher) seek(fd *feed, offset int64) {
 			return
 		}
 		f.remove(fd.tp.Partition)
-		fd.reset(offset)
+		fd.reset()
 		f.add(fd.tp.Partition, offset)
 	})
 }
@@ -152,7 +152,7 @@ func (f *fetcher) stop(fd *feed) {
 		delete(f.feeds, fd.tp.Partition)
 		f.mu.Unlock()
 		f.remove(fd.tp.Partition)
-		fd.reset(0)
+		fd.reset()
 	})
 }
 
@@ -260,7 +260,7 @@ func (f *fetcher) pauseFull() {
 
 // limitLocked is the share of one partition.
 func (f *fetcher) limitLocked() int64 {
-	return min(f.maxPartitionBytes, f.maxBufferedBytes/int64(max(1, len(f.feeds))))
+	return max(1, min(f.maxPartitionBytes, f.maxBufferedBytes/int64(max(1, len(f.feeds)))))
 }
 
 func (f *fetcher) hungry() bool {
@@ -284,7 +284,7 @@ func (f *fetcher) taken(fd *feed) {
 	defer f.mu.Unlock()
 	fd.mu.Lock()
 	defer fd.mu.Unlock()
-	if fd.failed != nil || fd.bytes >= f.limitLocked()/2 {
+	if fd.failed != nil || fd.bytes > f.limitLocked()/2 {
 		return
 	}
 	if fd.paused && f.feeds[fd.tp.Partition] == fd {

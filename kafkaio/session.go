@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -246,11 +247,20 @@ func (s *session) commitLoop(ctx context.Context) error {
 			fails = 0
 			continue
 		}
-		if fails%10 == 0 && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+		case rebalancing(err):
+			s.logger.Info("the group is rebalancing, committing at the next interval", "error", err)
+		case fails%10 == 0:
 			s.logger.Warn("committing offsets failed, trying again at the next interval", "error", err)
 		}
 		fails++
 	}
+}
+
+// rebalancing reports whether a commit met a group in motion, which is normal.
+func rebalancing(err error) bool {
+	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.StaleMemberEpoch)
 }
 
 func (s *session) owned() []*worker {

@@ -25,6 +25,7 @@ type partitionState struct {
 	inFlightTime time.Time // timestamp of the record at the position
 	lastTime     time.Time // timestamp of the last record applied
 	lastProgress time.Time
+	refetched    time.Time // when the fetcher was last told its place again
 	lastError    string
 	haltReason   string
 	haltHint     string

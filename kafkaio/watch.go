@@ -16,7 +16,7 @@ const missingLimit = 2
 func (s *session) watchLoop(ctx context.Context) error {
 	ticker := time.NewTicker(s.cfg.WatchInterval)
 	defer ticker.Stop()
-	missing := 0
+	missing, partitions := 0, 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -24,7 +24,7 @@ func (s *session) watchLoop(ctx context.Context) error {
 		case <-ticker.C:
 		case <-s.doubted:
 		}
-		id, _, err := lookupTopic(ctx, s.fetcher.client, s.cfg.Topic)
+		id, count, err := lookupTopic(ctx, s.fetcher.client, s.cfg.Topic)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -40,7 +40,11 @@ func (s *session) watchLoop(ctx context.Context) error {
 		case id != s.topicID:
 			return fmt.Errorf("%w: %s was %s and is %s", errTopicRecreated, s.cfg.Topic, s.topicID, id)
 		}
-		missing = 0
+		if missing = 0; count != partitions {
+			// The group's leader shares out new partitions once its client knows of them.
+			s.member.client.ForceMetadataRefresh()
+			partitions = count
+		}
 		s.list(ctx)
 	}
 }
@@ -65,16 +69,26 @@ func (s *session) list(ctx context.Context) {
 	}
 }
 
-// probe looks whether anything visible is left between the position and the
-// end of the stable log. The tail of an aborted transaction, whose marker lies
+// probe looks what is left between the position and the end of the stable log.
+//
+// Nothing visible: the tail of an aborted transaction, whose marker lies
 // behind the end, is invisible to the fetcher and would look like lag for ever.
+// A visible record that the fetcher has not brought for a long time: the
+// client has lost its place, and is told again.
 func (s *session) probe(ctx context.Context, w *worker, b logBounds) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	position := w.state.at()
 	for next := position; next < b.end; {
 		f, err := s.raw.fetch(ctx, w.tp, next, fetchMaxPartitionBytes)
-		if err != nil || len(f.records) > 0 || f.next <= next {
+		if err != nil || f.next <= next {
+			return
+		}
+		if len(f.records) > 0 {
+			if w.state.neglected() && w.feed.empty() {
+				w.logger.Warn("the client does not bring records that the broker has, fetching anew", "position", position)
+				s.fetcher.seek(w.feed, position)
+			}
 			return
 		}
 		next = f.next
@@ -91,7 +105,22 @@ func (s *partitionState) suspicious(b logBounds) bool {
 		s.lagLocked() > 0 && s.position < b.end && time.Since(s.lastProgress) > probeAfter
 }
 
-const probeAfter = 2 * time.Second
+const (
+	probeAfter  = 2 * time.Second
+	refetchTime = 15 * time.Second
+)
+
+// neglected reports, once per refetchTime, that a suspicious partition has not
+// moved for that long.
+func (s *partitionState) neglected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.lastProgress) < refetchTime || time.Since(s.refetched) < refetchTime {
+		return false
+	}
+	s.refetched = time.Now()
+	return true
+}
 
 func (s *partitionState) at() int64 {
 	s.mu.Lock()

@@ -61,6 +61,22 @@ func (c *Cluster) Produce(tb testing.TB, topic string, partition int32, values .
 	return last
 }
 
+// AddPartitions raises a topic's partition count and waits until Produce can use them.
+func (c *Cluster) AddPartitions(tb testing.TB, topic string, total int) {
+	tb.Helper()
+	if _, err := c.Admin.UpdatePartitions(context.Background(), total, topic); err != nil {
+		tb.Fatalf("adding partitions: %v", err)
+	}
+	for range 500 {
+		c.Client.ForceMetadataRefresh()
+		if leader, _, _ := c.Client.PartitionLeader(topic, int32(total-1)); leader >= 0 {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	tb.Fatal("the new partitions do not appear")
+}
+
 // Numbered returns n values from first on: "0", "1", …
 func Numbered(first, n int) []string {
 	values := make([]string, n)

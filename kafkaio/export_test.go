@@ -1,0 +1,11 @@
+package kafkaio
+
+import (
+	"context"
+	"log/slog"
+)
+
+// TokenSource gives tests the tokens of a configuration.
+func TokenSource(c OAuthConfig, logger *slog.Logger) func(context.Context) (string, error) {
+	return c.source(logger).token
+}
