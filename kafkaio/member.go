@@ -29,9 +29,12 @@ type membership interface {
 // fetches nothing.
 type member struct {
 	client *kgo.Client
+	group  string
 	topic  string
-	logger *slog.Logger
-	opened chan struct{} // callbacks wait for it
+	// instanceID is set for a static member.
+	instanceID string
+	logger     *slog.Logger
+	opened     chan struct{} // callbacks wait for it
 
 	mu              sync.Mutex
 	joined          bool
@@ -43,7 +46,10 @@ type member struct {
 // newMember creates the client, which begins to join at once. Its callbacks
 // wait for open.
 func newMember(opts []kgo.Opt, cfg ConsumerConfig, logger *slog.Logger, on membership) (*member, error) {
-	m := &member{topic: cfg.Topic, logger: logger, opened: make(chan struct{}), since: time.Now()}
+	m := &member{
+		group: cfg.Group, topic: cfg.Topic, instanceID: cfg.InstanceID,
+		logger: logger, opened: make(chan struct{}), since: time.Now(),
+	}
 	pick := func(fn func([]int32)) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 			<-m.opened
@@ -199,10 +205,31 @@ func (m *member) commit(ctx context.Context, positions map[int32]int64) (map[int
 // close leaves the group (a static member keeps its place) and closes the
 // client, within the time that ctx gives.
 func (m *member) close(ctx context.Context) {
-	if err := m.client.LeaveGroupContext(ctx); err != nil {
+	err := m.client.LeaveGroupContext(ctx)
+	if m.instanceID != "" && errors.Is(err, kerr.InvalidRequest) {
+		err = m.pause(ctx)
+	}
+	if err != nil {
 		m.logger.Warn("leaving the group failed, its partitions move after the session timeout", "error", err)
 	}
 	closeClient(ctx, m.client, m.logger)
+}
+
+// pause tells the group that a static member of the consumer protocol stops
+// and will be back. The client's own farewell does not name the instance, so
+// brokers refuse it, and the next run would have to wait until the session expires.
+func (m *member) pause(ctx context.Context) error {
+	memberID, _ := m.client.GroupMetadata()
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group = m.group
+	req.MemberID = memberID
+	req.InstanceID = kmsg.StringPtr(m.instanceID)
+	req.MemberEpoch = -2
+	resp, err := req.RequestWith(ctx, m.client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // closeClient does not wait for a client longer than ctx lasts.
