@@ -2,11 +2,12 @@ package projection
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"math/big"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -107,10 +108,8 @@ func canonicalNumber(s string) string {
 		return "0"
 	}
 	trimmed := strings.TrimRight(digits, "0")
-	exponent, err := strconv.ParseInt(strings.TrimPrefix(exponentText, "+"), 10, 32)
-	if err != nil && exponentText != "" {
-		return sign + s // beyond any sensible number: compared as written
-	}
-	exponent += int64(len(digits)-len(trimmed)) - int64(len(fraction))
-	return sign + trimmed + "e" + strconv.FormatInt(exponent, 10)
+	exponent := new(big.Int)
+	exponent.SetString(cmp.Or(strings.TrimPrefix(exponentText, "+"), "0"), 10)
+	exponent.Add(exponent, big.NewInt(int64(len(digits)-len(trimmed))-int64(len(fraction))))
+	return sign + trimmed + "e" + exponent.String()
 }

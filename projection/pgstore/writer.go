@@ -21,10 +21,13 @@ var errNoChangeType = errors.New("the database has no type order_change (run: or
 // PrepareWriter configures the pool of a Store, before it is opened.
 func PrepareWriter(cfg *pgxpool.Config) {
 	for name, value := range map[string]string{
-		// The statements take arrays of any length. Plans for a guessed average
-		// length are index look-ups, which is right for all of them; a plan made for one
-		// length may be a scan of the whole table.
-		"plan_cache_mode": "force_generic_plan",
+		// Every statement looks up the keys of a batch, so index look-ups are always
+		// right. Left alone, the planner prefers scans while a table is small or has no statistics, and
+		// keeps such a plan while it grows: minutes of slow batches.
+		"plan_cache_mode":  "force_generic_plan",
+		"enable_seqscan":   "off",
+		"enable_hashjoin":  "off",
+		"enable_mergejoin": "off",
 		// Compiling a statement takes longer than running any of these.
 		"jit": "off",
 	} {

@@ -123,7 +123,7 @@ func (e *event) readData(name string, value any) error {
 		return nil
 	}
 	optionalIdentifier := func(field string) error {
-		if _, exists := data[field]; !exists {
+		if data[field] == nil { // left out, or null
 			return nil
 		}
 		return identifier(field)

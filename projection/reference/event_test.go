@@ -256,7 +256,7 @@ func TestData(t *testing.T) {
 		{"OrderPaid", `{"payment_id":"p",` + amount + `}`, true},
 		{"OrderPaid", `{"payment_id":"p","customer_id":"c",` + amount + `}`, true},
 		{"OrderPaid", `{"payment_id":"p","customer_id":"",` + amount + `}`, false},
-		{"OrderPaid", `{"payment_id":"p","customer_id":null,` + amount + `}`, false},
+		{"OrderPaid", `{"payment_id":"p","customer_id":null,` + amount + `}`, true},
 		{"OrderPaid", `{"payment_id":"\u0000",` + amount + `}`, false},
 		{"OrderPaid", `{` + amount + `}`, false},
 		{"OrderPaid", `{"payment_id":"p"}`, false},

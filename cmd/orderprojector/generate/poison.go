@@ -211,8 +211,8 @@ var badMembers = []struct {
 	{"customer empty", true, createdWith(`{"customer_id":"","total":{"amount":"1","currency":"JPY"}}`)},
 	{"customer a number", true, createdWith(`{"customer_id":9007199254740993,"total":{"amount":"1","currency":"JPY"}}`)},
 	{"customer in capitals", true, createdWith(`{"Customer_ID":"c","total":{"amount":"1","currency":"JPY"}}`)},
-	{"customer null on payment", true, func(v *envelope) {
-		v.typ, v.data = `"OrderPaid.v1"`, `{"payment_id":"p","customer_id":null,"amount":{"amount":"1","currency":"JPY"}}`
+	{"customer a number on payment", true, func(v *envelope) {
+		v.typ, v.data = `"OrderPaid.v1"`, `{"payment_id":"p","customer_id":1,"amount":{"amount":"1","currency":"JPY"}}`
 	}},
 	{"payment ID missing", true, func(v *envelope) {
 		v.typ, v.data = `"OrderPaid.v1"`, `{"amount":{"amount":"1","currency":"JPY"}}`
