@@ -52,12 +52,12 @@ type ConsumerConfig struct {
 	// flight finish within it or are abandoned.
 	ShutdownGrace time.Duration
 
-	// MaxBatchRecords and MaxBatchBytes bound one call of Handle (8192 and 8 MiB;
+	// MaxBatchRecords and MaxBatchBytes bound one call of Handle (4096 and 4 MiB;
 	// a single larger record still goes through).
 	MaxBatchRecords int
 	MaxBatchBytes   int64
 	// MaxPartitionBytes and MaxBufferedBytes bound what is fetched ahead of
-	// the handler, per partition and in total (8 MiB and 24 MiB), before
+	// the handler, per partition and in total (4 MiB and 16 MiB), before
 	// fetching pauses. One more fetch response may come on top.
 	MaxPartitionBytes int64
 	MaxBufferedBytes  int64
@@ -89,16 +89,16 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 		c.GroupProtocol = ClassicProtocol
 	}
 	if c.MaxBatchRecords == 0 {
-		c.MaxBatchRecords = 8192
+		c.MaxBatchRecords = 4096
 	}
 	if c.MaxBatchBytes == 0 {
-		c.MaxBatchBytes = 8 << 20
+		c.MaxBatchBytes = 4 << 20
 	}
 	if c.MaxPartitionBytes == 0 {
-		c.MaxPartitionBytes = 8 << 20
+		c.MaxPartitionBytes = 4 << 20
 	}
 	if c.MaxBufferedBytes == 0 {
-		c.MaxBufferedBytes = 24 << 20
+		c.MaxBufferedBytes = 16 << 20
 	}
 	if c.OnDataLoss == "" {
 		c.OnDataLoss = HaltOnDataLoss

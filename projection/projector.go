@@ -16,7 +16,7 @@ import (
 // Defaults of ProjectorConfig.
 const (
 	DefaultWriters       = 4
-	DefaultCacheBytes    = 48 << 20
+	DefaultCacheBytes    = 32 << 20
 	DefaultBatchTimeout  = 30 * time.Second
 	DefaultSweepInterval = 5 * time.Second
 	DefaultRetryBase     = 100 * time.Millisecond

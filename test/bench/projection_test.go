@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func BenchmarkProjection(b *testing.B) {
 	b.Logf("%d records in %d partitions, %d writers", w.records, partitions, writers)
 	for range b.N {
 		logs := w.read()
-		ceiling := w.ceiling(w.recorded(logs, 8192), w.database(fmt.Sprintf("ceiling_%d", b.N)))
+		ceiling := w.ceiling(w.recorded(logs, 4096), w.database(fmt.Sprintf("ceiling_%d", b.N)))
 		logs = nil //nolint:wastedassign // a gigabyte that is not needed any more
 		_ = logs
 
@@ -36,6 +37,9 @@ func BenchmarkProjection(b *testing.B) {
 		batches := p.metric(b.Context(), "orderprojector_apply_duration_seconds_count")
 		b.Logf("%.0f batches of %.0f records, %.3f s each", batches, float64(w.records)/batches,
 			p.metric(b.Context(), "orderprojector_apply_duration_seconds_sum")/batches)
+		if os.Getenv("BENCH_GODEBUG") != "" {
+			b.Log(p.Stderr())
+		}
 		if code := p.Stop(15 * time.Second); code != 0 {
 			b.Fatalf("exit code %d\n%s", code, p.Stderr())
 		}

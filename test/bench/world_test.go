@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 const (
 	topic      = "orders.events"
 	partitions = 4
-	writers    = 4
+	writers    = 2 // one per core: the default here
 )
 
 // events is how many events the main benchmark projects; BENCH_EVENTS overrides it.
@@ -142,7 +142,7 @@ func (w *world) run(dsn string) *program {
 		Args: []string{"run", "--http-address", address},
 		Env: []string{
 			"KAFKA_BOOTSTRAP_SERVERS=" + strings.Join(w.brokers, ","), "DATABASE_URL=" + dsn,
-			"ORDERPROJECTOR_WRITERS=" + strconv.Itoa(writers),
+			"ORDERPROJECTOR_WRITERS=" + strconv.Itoa(writers), "GODEBUG=" + os.Getenv("BENCH_GODEBUG"),
 		},
 	})
 	return &program{p, "http://" + address + "/metrics"}

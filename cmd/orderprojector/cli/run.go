@@ -2,6 +2,7 @@ package cli
 
 import (
 	"log/slog"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,9 @@ within --shutdown-grace; a second signal exits at once.`,
 		}
 		logger := env.logger(cfg.Log)
 		env.logSettings(cfg, logger)
+		if cfg.MemoryLimit > 0 {
+			debug.SetMemoryLimit(int64(cfg.MemoryLimit))
+		}
 		program, err := app.New(cmd.Context(), cfg, logger)
 		if err != nil {
 			return err

@@ -20,6 +20,9 @@ type Config struct {
 	Log        Log
 	// ShutdownGrace bounds finishing in-flight work after a signal.
 	ShutdownGrace time.Duration
+	// MemoryLimit is what the garbage collector keeps the process under, as far as
+	// it can; 0 leaves it to GOMEMLIMIT.
+	MemoryLimit ByteSize
 
 	origins map[string]Origin
 }
@@ -121,12 +124,13 @@ func Default() Config {
 			IdleInTransactionTimeout: 10 * time.Second,
 		},
 		Projection: Projection{
-			BatchMaxRecords: 8192,
-			BatchMaxBytes:   8 << 20,
-			CacheBytes:      48 << 20,
+			BatchMaxRecords: 4096,
+			BatchMaxBytes:   4 << 20,
+			CacheBytes:      32 << 20,
 		},
 		HTTP:          HTTP{Address: DefaultHTTPAddress},
 		Log:           Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownGrace: 20 * time.Second,
+		MemoryLimit:   160 << 20,
 	}
 }

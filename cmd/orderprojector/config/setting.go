@@ -109,6 +109,8 @@ func (c *Config) settings() []setting {
 		{section: SectionLog, name: "log-format", env: "ORDERPROJECTOR_LOG_FORMAT", value: (*text)(&c.Log.Format),
 			usage: "text or json"},
 
+		{section: SectionProcess, name: "memory-limit", env: "ORDERPROJECTOR_MEMORY_LIMIT", value: &c.MemoryLimit,
+			usage: "memory that the garbage collector keeps the process under; 0 leaves it to GOMEMLIMIT"},
 		{section: SectionProcess, name: "shutdown-grace", env: "ORDERPROJECTOR_SHUTDOWN_GRACE", value: (*duration)(&c.ShutdownGrace),
 			usage: "time to finish in-flight work after SIGTERM or SIGINT"},
 	}

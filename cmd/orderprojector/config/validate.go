@@ -204,5 +204,6 @@ func (v *validation) http() {
 func (v *validation) log() { v.oneOf("log-format", v.config.Log.Format, logFormats) }
 
 func (v *validation) process() {
+	v.size("memory-limit", v.config.MemoryLimit, 0, 1<<50)
 	v.timeout("shutdown-grace", v.config.ShutdownGrace, 0, 10*time.Minute)
 }
