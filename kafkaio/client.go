@@ -25,8 +25,8 @@ const (
 	// callTimeout is the deadline of one administrative call, retries included.
 	callTimeout = 10 * time.Second
 
-	fetchMaxBytes          = 4 << 20
-	fetchMaxPartitionBytes = 1 << 20
+	fetchMaxBytes          = 2 << 20 // on the wire; see fetcher.adapt for what it becomes in memory
+	fetchMaxPartitionBytes = 512 << 10
 	brokerMaxReadBytes     = 64 << 20
 	maxDecompressBytes     = 64 << 20
 )

@@ -9,3 +9,5 @@ import (
 func TokenSource(c OAuthConfig, logger *slog.Logger) func(context.Context) (string, error) {
 	return c.source(logger).token
 }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

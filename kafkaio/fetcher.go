@@ -16,6 +16,9 @@ import (
 // longest that resuming takes.
 const fetchWait = 250 * time.Millisecond
 
+// fetchMinBytes is the least that a fetch asks for.
+const fetchMinBytes = 32 << 10
+
 // The fetcher reads the partitions it is told to, from the offsets it is told
 // to. Its client is no group member, so that pausing, seeking and waiting for
 // the database have no effect on the membership.
@@ -30,6 +33,7 @@ type fetcher struct {
 	doubt   func() // asks for a look at the topic's identity
 
 	maxPartitionBytes, maxBufferedBytes int64
+	fetchBytes                          int32 // what a fetch asks for now; used by the poll loop alone
 
 	appetite chan struct{} // capacity 1: a feed has room again
 	done     chan struct{}
@@ -57,6 +61,7 @@ func newFetcher(opts []kgo.Opt, cfg ConsumerConfig, topicID [16]byte, doubt func
 		doubt:             doubt,
 		maxPartitionBytes: cfg.MaxPartitionBytes,
 		maxBufferedBytes:  cfg.MaxBufferedBytes,
+		fetchBytes:        fetchMaxBytes,
 		appetite:          make(chan struct{}, 1),
 		done:              make(chan struct{}),
 		feeds:             make(map[int32]*feed),
@@ -179,6 +184,7 @@ func (f *fetcher) remove(partition int32) {
 func (f *fetcher) distribute(fetches kgo.Fetches) {
 	recreated := false
 	for _, fetch := range fetches {
+		f.adapt(fetch)
 		for _, t := range fetch.Topics {
 			if t.Topic != f.topic {
 				continue // a poll that ended: an error without a topic
@@ -195,6 +201,30 @@ func (f *fetcher) distribute(fetches kgo.Fetches) {
 	f.pauseFull()
 	if recreated {
 		f.doubt()
+	}
+}
+
+// adapt keeps what one fetch becomes in memory below a quarter of the buffer:
+// what a broker sends is compressed, and some topics compress fifty-fold.
+func (f *fetcher) adapt(fetch kgo.Fetch) {
+	var bytes int64
+	for _, t := range fetch.Topics {
+		for _, p := range t.Partitions {
+			for _, r := range p.Records {
+				bytes += fetchedBytes(r)
+			}
+		}
+	}
+	limit, next := f.maxBufferedBytes/4, f.fetchBytes
+	switch {
+	case bytes > limit:
+		next = max(fetchMinBytes, int32(int64(next)*limit/bytes))
+	case bytes < limit/4:
+		next = min(fetchMaxBytes, next*2)
+	}
+	if next != f.fetchBytes {
+		f.fetchBytes = next
+		f.client.UpdateFetchMaxBytes(next, max(fetchMinBytes, next/4))
 	}
 }
 

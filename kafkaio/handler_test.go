@@ -177,3 +177,9 @@ func eventually(t *testing.T, what string, cond func() bool) {
 		}
 	}
 }
+
+func (h *fakeHandler) assigned() []projection.Assignment {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.assignments)
+}

@@ -25,6 +25,12 @@ func (q quieter) Enabled(ctx context.Context, l slog.Level) bool {
 
 func (q quieter) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = quietLevel(r.Level)
+	if r.Message == "group manage loop errored" {
+		// The session is told of it too, and says it less often.
+		if r.Level = slog.LevelDebug; !q.Handler.Enabled(ctx, r.Level) {
+			return nil
+		}
+	}
 	return q.Handler.Handle(ctx, r)
 }
 

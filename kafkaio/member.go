@@ -40,6 +40,7 @@ type member struct {
 	joined          bool
 	since           time.Time // of joined
 	lastError       error
+	failed          int // joins or sessions that failed since the last assignment
 	unreleasedSince time.Time
 }
 
@@ -114,8 +115,17 @@ func (m *member) set(joined bool, err error) {
 		m.lastError = err
 	}
 	if joined {
-		m.unreleasedSince = time.Time{}
+		m.unreleasedSince, m.failed = time.Time{}, 0
+	} else if err != nil {
+		m.failed++
 	}
+}
+
+// failures counts the group's errors since it last assigned anything.
+func (m *member) failures() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failed
 }
 
 // explain adds what an operator can do, and marks as fatal what another try

@@ -16,6 +16,7 @@ func toRecord(tp projection.TopicPartition, r *kgo.Record) projection.Record {
 		TopicPartition: tp,
 		Offset:         r.Offset,
 		Timestamp:      r.Timestamp,
+		LogAppendTime:  r.Attrs.TimestampType() == 1,
 		Key:            r.Key,
 		Value:          r.Value,
 		Control:        r.Attrs.IsControl(),

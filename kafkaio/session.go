@@ -199,8 +199,8 @@ func (s *session) giveUp(ctx context.Context, partitions []int32, patience time.
 		waitFor(patient, w.done)
 	}
 	for _, w := range leaving {
-		if !isDone(w.done) {
-			w.logger.Warn("a batch in flight takes too long and is abandoned")
+		if !isDone(w.done) && w.state.busy() {
+			w.logger.Warn("a batch in flight is abandoned", "waited", patience)
 		}
 		w.abandon()
 	}
@@ -230,7 +230,9 @@ func (s *session) groupFailed(err error) {
 		s.fail(err)
 		return
 	}
-	s.logger.Warn("the group membership failed, joining again", "group", s.cfg.Group, "error", err)
+	if s.member.failures()%10 == 1 {
+		s.logger.Warn("the group membership failed, joining again", "group", s.cfg.Group, "error", err)
+	}
 }
 
 func (s *session) commitLoop(ctx context.Context) error {

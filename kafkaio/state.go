@@ -79,6 +79,12 @@ func (s *partitionState) applied() {
 	s.inFlight = false
 }
 
+func (s *partitionState) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight
+}
+
 func (s *partitionState) progressed(last time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -147,6 +147,9 @@ func (w *worker) describe() (projection.Assignment, error) {
 		if err == nil {
 			return a, nil
 		}
+		if w.stopping.Err() != nil {
+			return a, errStopping
+		}
 		w.state.failed(err)
 		if fails%10 == 0 {
 			w.logger.Warn("the broker does not say where the partition begins and ends yet", "error", err)

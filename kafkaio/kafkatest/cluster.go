@@ -18,6 +18,7 @@ import (
 // Cluster is a fake Kafka cluster with a client for the test's own use.
 type Cluster struct {
 	*kfake.Cluster
+	Seeds  []string
 	Client *kgo.Client
 	Admin  *kadm.Client
 }
@@ -44,7 +45,7 @@ func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
 		client.Close()
 		cluster.Close()
 	})
-	return &Cluster{Cluster: cluster, Client: client, Admin: kadm.NewClient(client)}
+	return &Cluster{Cluster: cluster, Seeds: cluster.ListenAddrs(), Client: client, Admin: kadm.NewClient(client)}
 }
 
 // Produce writes values to a partition, one record and one batch each, and returns the offset of the last.
@@ -95,7 +96,7 @@ type Transaction struct {
 func (c *Cluster) Begin(tb testing.TB, id, topic string, partition int32, values ...string) *Transaction {
 	tb.Helper()
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(c.ListenAddrs()...),
+		kgo.SeedBrokers(c.Seeds...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.TransactionalID(id),
 	)
