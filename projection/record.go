@@ -47,6 +47,9 @@ type Record struct {
 	TopicPartition
 	Offset    int64
 	Timestamp time.Time // Kafka's record timestamp, never an event's time
+	// LogAppendTime says that the broker set Timestamp when it appended the record;
+	// otherwise the producer did.
+	LogAppendTime bool
 	Key       []byte
 	Value     []byte
 	Headers   []Header
