@@ -17,7 +17,7 @@ import (
 const (
 	DefaultWriters       = 4
 	DefaultCacheBytes    = 32 << 20
-	DefaultBatchTimeout  = 30 * time.Second
+	DefaultBatchTimeout  = 11 * time.Second // a connection that fell silent is given up in time for work to go on within 15 s
 	DefaultSweepInterval = 5 * time.Second
 	DefaultRetryBase     = 100 * time.Millisecond
 	DefaultRetryCap      = 5 * time.Second

@@ -23,10 +23,13 @@ import (
 )
 
 const (
-	readConns       = 4               // health, metrics and questions
-	sweepConns      = 1               // beside the writers
-	httpGrace       = 2 * time.Second // for requests in flight when the program stops
-	poolCloseGrace  = 2 * time.Second
+	readConns      = 4               // health, metrics and questions
+	sweepConns     = 1               // beside the writers
+	httpGrace      = 2 * time.Second // for requests in flight when the program stops
+	poolCloseGrace = 2 * time.Second
+	// A batch gets a little longer than a statement: the server ends what takes
+	// too long, the client what hangs because the server cannot be heard.
+	batchMargin     = time.Second
 	firstRetryPause = 250 * time.Millisecond
 	lastRetryPause  = 3 * time.Second
 )
@@ -119,6 +122,8 @@ func (a *App) buildPipeline() (err error) {
 		Registerer: a.registry,
 		Writers:    a.cfg.Database.Writers,
 		CacheBytes: int64(a.cfg.Projection.CacheBytes),
+
+		BatchTimeout: a.cfg.Database.StatementTimeout + batchMargin,
 	})
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns i
 	cfg.MaxConnLifetime = 30 * time.Minute
 	cfg.MaxConnLifetimeJitter = 3 * time.Minute
 	cfg.MaxConnIdleTime = 5 * time.Minute
-	cfg.PingTimeout = db.ConnectTimeout
+	// Idle connections that a firewall forgot are tried one after the other.
+	cfg.PingTimeout = min(db.ConnectTimeout, time.Second)
 	configureConn(cfg.ConnConfig, db, role)
 	if role == WritePool {
 		pgstore.PrepareWriter(cfg)
