@@ -137,6 +137,16 @@ func (p *Proxy) Swallow(d Direction) {
 	p.swallowed = d
 }
 
+// Silence makes every connection that there is silent, both ways and for good,
+// without closing it, and accepts new ones: a firewall forgot its connections.
+func (p *Proxy) Silence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.silent, c.lossy = true, true
+	}
+}
+
 // Latency delays every byte, each way. Zero, as at the start, does not.
 func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
