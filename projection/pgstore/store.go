@@ -63,9 +63,16 @@ func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
 // InTx implements projection.Store.
 func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(t pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(t pgx.Tx) error {
 		return work(ctx, &tx{Tx: t})
 	})
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		// The server would have ended what takes too long: it cannot be heard.
+		// What swallowed this connection may have swallowed the idle ones, and finding
+		// that out one by one takes its time.
+		s.pool.Reset()
+	}
+	return err
 }
 
 // tx implements projection.Tx.
