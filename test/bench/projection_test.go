@@ -37,6 +37,7 @@ func BenchmarkProjection(b *testing.B) {
 		batches := p.metric(b.Context(), "orderprojector_apply_duration_seconds_count")
 		b.Logf("%.0f batches of %.0f records, %.3f s each", batches, float64(w.records)/batches,
 			p.metric(b.Context(), "orderprojector_apply_duration_seconds_sum")/batches)
+		b.Logf("%.1f µs of processor time per record", float64(processor(p.Pid()).Microseconds())/float64(w.records))
 		if os.Getenv("BENCH_GODEBUG") != "" {
 			b.Log(p.Stderr())
 		}
