@@ -23,8 +23,11 @@ import (
 )
 
 const (
-	readConns      = 4               // health, metrics and questions
-	sweepConns     = 1               // beside the writers
+	readConns = 4 // health, metrics and questions
+	// The projector takes no more than its writers' number of connections at a
+	// time. The pool lets more exist, because one that fell silent counts for 15 s
+	// after it is given up, and meanwhile others have to take the place of those.
+	closingShare   = 3
 	httpGrace      = 2 * time.Second // for requests in flight when the program stops
 	poolCloseGrace = 2 * time.Second
 	// A batch gets a little longer than a statement: the server ends what takes
@@ -96,7 +99,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *App, e
 }
 
 func (a *App) openDatabase(ctx context.Context) (err error) {
-	if a.writePool, err = OpenPool(ctx, a.cfg.Database, WritePool, a.cfg.Database.Writers+sweepConns); err != nil {
+	if a.writePool, err = OpenPool(ctx, a.cfg.Database, WritePool, closingShare*a.cfg.Database.Writers); err != nil {
 		return err
 	}
 	if a.readPool, err = OpenPool(ctx, a.cfg.Database, ReadPool, readConns); err != nil {
