@@ -22,6 +22,7 @@ type item struct {
 	// records that touch no order: tombstones, markers, unreadable values.
 	orderID string
 	outcome Outcome
+	blamed  bool // the database refused it when it was tried alone: no substitute helps
 }
 
 // batch is a run of records of one partition, in offset order.

@@ -101,6 +101,7 @@ func (p *partition) blame(ctx context.Context, b *batch, cause error) (done bool
 	p.log.Error("the database refuses a record, also when it is tried alone: dead letter",
 		"offset", it.rec.Offset, "order_id", it.env.OrderID, "event_id", it.env.EventID, "error", cause)
 	refused := *it
+	refused.blamed = true
 	refused.refuse(&DecodeError{
 		Detail: blameDetail(cause), OrderID: it.env.OrderID, EventID: it.env.EventID, Version: it.env.Version,
 	})
@@ -199,6 +200,9 @@ func (p *partition) fence(ctx context.Context, tx Tx, begin int64) (Watermark, e
 
 // load builds the works of a turn from the cache and one read.
 func (p *partition) load(ctx context.Context, t *turn) error {
+	if err := p.loadSubstitutes(ctx, t); err != nil {
+		return err
+	}
 	ids := t.batch.orderIDs()
 	t.works = make(map[string]*work, len(ids))
 	t.sorted = make([]*work, len(ids))
@@ -224,6 +228,31 @@ func (p *partition) load(ctx context.Context, t *turn) error {
 		if it := &t.batch.items[i]; it.orderID != "" {
 			w := t.works[it.orderID]
 			w.items = append(w.items, it)
+		}
+	}
+	return nil
+}
+
+// loadSubstitutes finds the orders of records that do not name one, but have a
+// substitute that does.
+func (p *partition) loadSubstitutes(ctx context.Context, t *turn) error {
+	var offsets []int64
+	for i := range t.batch.items {
+		if it := &t.batch.items[i]; it.invalid != nil && it.invalid.Version == 0 {
+			it.orderID = ""
+			offsets = append(offsets, it.rec.Offset)
+		}
+	}
+	if len(offsets) == 0 {
+		return nil
+	}
+	substitutes, err := t.tx.SubstitutesAt(ctx, p.key.TopicPartition, offsets)
+	if err != nil {
+		return fmt.Errorf("reading operators' substitutes: %w", err)
+	}
+	for _, d := range substitutes {
+		if it := t.batch.at(d.Offset); it != nil {
+			it.orderID = d.OrderID
 		}
 	}
 	return nil

@@ -45,14 +45,16 @@ type Row struct {
 	Version  int64
 	Revision int64
 	order.Order
-	CreatedAt   time.Time // time of the first event
-	UpdatedAt   time.Time // time of the last event
+	CreatedAt   time.Time // time of the first applied event; zero while all versions were skipped
+	UpdatedAt   time.Time // time of the last one
 	LastEventID string
 	Status      Status
 	Topic       string // coordinates of the last applied event
 	Partition   int32
 	Offset      int64
 	Archived    int64 // ledger entries that are no longer in the row
+	// Decided says that there are, or were, operators' decisions about the order: it is decided on its locked row only.
+	Decided bool
 	// Ledger holds the newest entries, in version order and without holes; the
 	// last one has Version. It is never changed in place: rows share it.
 	Ledger []LedgerEntry

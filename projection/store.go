@@ -37,7 +37,7 @@ type Tx interface {
 	// Archive returns the archived entries that match a version or an event ID asked for.
 	Archive(ctx context.Context, asked []ArchiveKey) ([]ArchivedEntry, error)
 	// Write inserts and updates rows. It returns, for each write, whether its guard held;
-	// only those touched a row.
+	// only those touched a row. An insert's guard does not hold for an order with operators' decisions either.
 	Write(ctx context.Context, writes []*RowWrite) (held []bool, err error)
 
 	// Stuck returns what may hold these orders back. Orders with nothing of the kind are absent.
@@ -49,10 +49,16 @@ type Tx interface {
 	Park(ctx context.Context, group string, events []*ParkedEvent) error
 	// Unpark removes parked events.
 	Unpark(ctx context.Context, events []*ParkedEvent) error
-	// AddLetters writes dead letters; a record that has one already keeps it as it is.
+	// AddLetters writes dead letters. A record that has one already keeps it as it is, unless that was redriven: it opens
+	// again, with one attempt more.
 	AddLetters(ctx context.Context, letters []*DeadLetter) error
 	// Supersede closes open letters that an applied event has overtaken.
 	Supersede(ctx context.Context, letterIDs []int64) error
+
+	// Decisions returns the operators' decisions about these orders that stand, oldest first. Orders without one are absent.
+	Decisions(ctx context.Context, orderIDs []string) (map[string][]OperatorDecision, error)
+	// SubstitutesAt returns the substitutes, by coordinates, of records at these offsets.
+	SubstitutesAt(ctx context.Context, log TopicPartition, offsets []int64) ([]OperatorDecision, error)
 
 	// Drainable returns up to limit orders, in key order behind `after`, that have a parked event
 	// whose predecessor is applied, or an open blocking letter that is
@@ -126,6 +132,7 @@ type DeadLetter struct {
 	OrderID string // what is known of it; empty or 0 where it could not be read
 	Version int64
 	EventID string
+	Type    string
 	Reason  Outcome
 	Detail  string // opens with the cause
 	Blocks  bool

@@ -27,6 +27,7 @@ type turn struct {
 	// again, it can still be applied or parked, but it makes no new letter.
 	mark int64
 
+	at          *work // the order that is being decided
 	archived    map[string]map[int64]*LedgerEntry
 	archivedIDs map[string]map[string]*LedgerEntry
 	older       map[coordinate]*Envelope // records read again; nil when gone
@@ -36,6 +37,18 @@ type turn struct {
 	drainLimit int
 	// blamed holds parked events that the database refused when tried alone, with the reason.
 	blamed map[coordinate]string
+	// drained, when it is not nil, takes what became of the parked events whose turn came.
+	drained *[]DrainedEvent
+}
+
+// DrainedEvent is a parked event whose turn came.
+type DrainedEvent struct {
+	OrderID string
+	Version int64
+	EventID string
+	Type    string
+	Outcome Outcome
+	Detail  string // why, of an outcome that made a dead letter
 }
 
 var _ Ledger = (*turn)(nil)
@@ -57,6 +70,9 @@ func (t *turn) Older(entry *LedgerEntry) (*Envelope, bool) {
 			return &it.env, true
 		}
 	}
+	if env := t.at.substituteOf(t.decoder, entry); env != nil {
+		return env, true
+	}
 	env, known := t.older[coordinate{entry.Partition, entry.Offset}]
 	if env != nil && env.EventID != entry.EventID {
 		env = nil
@@ -66,6 +82,7 @@ func (t *turn) Older(entry *LedgerEntry) (*Envelope, bool) {
 
 // decide asks Decide, and notes the older record when that is what it takes.
 func (t *turn) decide(w *work, env *Envelope) Decision {
+	t.at = w
 	d := Decide(w.row, env, t)
 	if d.Older != nil {
 		if t.missing == nil {
@@ -137,7 +154,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 // appends and repeats: the guard of the write catches everything else. It
 // reports false when the order has to be decided on its locked row.
 func (t *turn) decideFast(w *work) bool {
-	if w.base != nil && w.base.Status != StatusOK || t.batch == nil {
+	if w.base != nil && (w.base.Status != StatusOK || w.base.Decided) || t.batch == nil {
 		return false
 	}
 	for _, it := range w.items {
@@ -170,6 +187,9 @@ func (t *turn) decideLocked(ctx context.Context, works []*work) error {
 	for _, w := range works {
 		w.reset(rows[w.orderID], true)
 	}
+	if err := t.loadDecisions(ctx, works); err != nil {
+		return err
+	}
 	if err := t.loadStuck(ctx, works); err != nil {
 		return err
 	}
@@ -190,7 +210,9 @@ func (t *turn) decideLocked(ctx context.Context, works []*work) error {
 	return t.checkOlder()
 }
 
-func (t *turn) decideItem(ctx context.Context, w *work, it *item) error {
+func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {
+	it := w.substituted(t.decoder, original)
+	defer func() { original.outcome = it.outcome }()
 	if it.invalid != nil {
 		if it.rec.Offset >= t.mark {
 			t.refuse(w, it)
@@ -234,14 +256,14 @@ func invalidLetter(group string, it *item) *DeadLetter {
 
 func (t *turn) letter(rec *Record, env *Envelope, d Decision) *DeadLetter {
 	return &DeadLetter{
-		Group: t.group, Record: *rec, OrderID: env.OrderID, Version: env.Version, EventID: env.EventID,
+		Group: t.group, Record: *rec, OrderID: env.OrderID, Version: env.Version, EventID: env.EventID, Type: env.Type,
 		Reason: d.Outcome, Detail: d.Detail, Blocks: d.Outcome != Conflict,
 	}
 }
 
 // drain decides the parked events whose turn has come.
 func (t *turn) drain(ctx context.Context, w *work) error {
-	for t.drainLimit != 0 {
+	for w.pass(); t.drainLimit != 0; w.pass() {
 		if w.due() {
 			if err := t.loadParked(ctx, w); err != nil {
 				return err
@@ -252,22 +274,32 @@ func (t *turn) drain(ctx context.Context, w *work) error {
 			return nil
 		}
 		t.drainLimit--
-		it := newItem(t.decoder, &p.Record)
+		original := newItem(t.decoder, &p.Record)
+		it := substituted(t.decoder, w.decisions, &original)
 		if why, ok := t.blamed[coordinate{p.Record.Partition, p.Record.Offset}]; ok {
 			it.refuse(&DecodeError{Detail: why, OrderID: p.OrderID, EventID: p.EventID, Version: p.Version})
 		}
 		if it.invalid != nil {
-			t.refuse(w, &it)
+			t.refuse(w, it)
+			t.note(p, Invalid, it.invalid.Detail)
 			continue
 		}
-		switch d := t.decide(w, &it.env); {
+		d := t.decide(w, &it.env)
+		switch {
 		case d.Outcome == Applied:
 			w.append(&it.env, it.rec, d.Next)
 		case d.Outcome.DeadLetters():
 			w.keep(t.letter(it.rec, &it.env, d))
 		}
+		t.note(p, d.Outcome, d.Detail)
 	}
 	return nil
+}
+
+func (t *turn) note(p *ParkedEvent, outcome Outcome, detail string) {
+	if t.drained != nil {
+		*t.drained = append(*t.drained, DrainedEvent{p.OrderID, p.Version, p.EventID, p.Type, outcome, detail})
+	}
 }
 
 // loadParked reads the next window of an order's parked events.
@@ -292,6 +324,27 @@ func (t *turn) loadParked(ctx context.Context, w *work) error {
 		w.first = next[len(next)-1].Version
 	}
 	return t.loadArchive(ctx, []*work{w})
+}
+
+// loadDecisions reads what operators decided about orders.
+func (t *turn) loadDecisions(ctx context.Context, works []*work) error {
+	var decided []*work
+	for _, w := range works {
+		if w.row.Decided {
+			decided = append(decided, w)
+		}
+	}
+	if len(decided) == 0 {
+		return nil
+	}
+	decisions, err := t.tx.Decisions(ctx, idsOf(decided))
+	if err != nil {
+		return fmt.Errorf("reading operators' decisions: %w", err)
+	}
+	for _, w := range decided {
+		w.decisions = decisions[w.orderID]
+	}
+	return nil
 }
 
 // loadStuck reads what holds orders back.
@@ -321,7 +374,7 @@ func (t *turn) loadArchive(ctx context.Context, works []*work) error {
 			continue
 		}
 		for _, it := range w.items {
-			if it.invalid == nil {
+			if it := w.substituted(t.decoder, it); it.invalid == nil {
 				asked = append(asked, ArchiveKey{w.orderID, it.env.Version, it.env.EventID})
 			}
 		}

@@ -31,6 +31,9 @@ type work struct {
 	letters  []*DeadLetter // new ones
 	open     []OpenLetter  // stored ones that block
 	overtake []int64       // of those, the ones that are overtaken
+
+	decisions []OperatorDecision // those that stand; read for locked rows only
+	effective map[*item]*item    // items as the decisions have them
 }
 
 func newWork(orderID string, base *Row) *work {
@@ -65,21 +68,27 @@ func (w *work) change() *Row {
 // append applies an event.
 func (w *work) append(env *Envelope, rec *Record, next order.Order) {
 	row := w.change()
-	if w.appended == 0 { // the stored ledger is shared: never append in place
-		row.Ledger = append(make([]LedgerEntry, 0, len(row.Ledger)+len(w.items)+1), row.Ledger...)
-	}
 	row.Order = next
-	row.Version = env.Version
 	row.LastEventID = env.EventID
 	row.UpdatedAt = env.OccurredAt
-	if env.Version == 1 {
+	if row.CreatedAt.IsZero() {
 		row.CreatedAt = env.OccurredAt
 	}
 	row.Topic, row.Partition, row.Offset = rec.Topic, rec.Partition, rec.Offset
-	row.Ledger = append(row.Ledger, LedgerEntry{
+	w.appendEntry(LedgerEntry{
 		Version: env.Version, EventID: env.EventID, Type: env.Type, State: next.State, OccurredAt: env.OccurredAt,
 		Digest: env.Digest, Partition: rec.Partition, Offset: rec.Offset,
 	})
+}
+
+// appendEntry adds the next version to the ledger.
+func (w *work) appendEntry(entry LedgerEntry) {
+	row := w.change()
+	if w.appended == 0 { // the stored ledger is shared: never append in place
+		row.Ledger = append(make([]LedgerEntry, 0, len(row.Ledger)+len(w.items)+1), row.Ledger...)
+	}
+	row.Version = entry.Version
+	row.Ledger = append(row.Ledger, entry)
 	w.appended++
 }
 

@@ -67,8 +67,18 @@ func (w *wire) entries(entries []projection.LedgerEntry) {
 	w.fieldArray(pgtype.TextArrayOID, pgtype.TextOID, n, func(i int) { text(entries[i].EventID) })
 	w.fieldArray(pgtype.TextArrayOID, pgtype.TextOID, n, func(i int) { text(entries[i].Type) })
 	w.fieldArray(pgtype.TextArrayOID, pgtype.TextOID, n, func(i int) { text(string(entries[i].State)) })
-	w.fieldArray(pgtype.TimestamptzArrayOID, pgtype.TimestamptzOID, n, func(i int) { number(micros(entries[i].OccurredAt)) })
+	w.fieldArray(pgtype.TimestamptzArrayOID, pgtype.TimestamptzOID, n, func(i int) {
+		if at := entries[i].OccurredAt; at.IsZero() { // a skipped version
+			w.int32(-1)
+		} else {
+			number(micros(at))
+		}
+	})
 	w.fieldArray(pgtype.ByteaArrayOID, pgtype.ByteaOID, n, func(i int) {
+		if entries[i].Skipped() {
+			w.int32(0)
+			return
+		}
 		w.int32(projection.DigestSize)
 		*w = append(*w, entries[i].Digest[:]...)
 	})

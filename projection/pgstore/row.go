@@ -51,6 +51,7 @@ func readRow(v [][]byte, texts interned) (*projection.Row, error) {
 		CreatedAt: readTime(v[9]), UpdatedAt: readTime(v[10]), LastEventID: string(v[11]),
 		Status: projection.Status(texts.get(v[12])),
 		Topic:  texts.get(v[13]), Partition: int32(readInt64(v[14])), Offset: readInt64(v[15]), Archived: readInt64(v[16]),
+		Decided: v[25][0] != 0,
 	}
 	var arrays [8]array
 	for i := range arrays {

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/orderprojector/orderprojector/domain/order"
 	"github.com/orderprojector/orderprojector/projection"
 )
 
@@ -204,7 +203,7 @@ func (t *tx) archive(ctx context.Context, writes []*projection.RowWrite, held []
 	var (
 		ids, events, types, states []string
 		versions, offsets          []int64
-		times                      []time.Time
+		times                      []*time.Time
 		digests                    [][]byte
 		partitions                 []int32
 	)
@@ -216,7 +215,11 @@ func (t *tx) archive(ctx context.Context, writes []*projection.RowWrite, held []
 			e := &w.Archive[j]
 			ids, versions, events = append(ids, w.Row.OrderID), append(versions, e.Version), append(events, e.EventID)
 			types, states = append(types, e.Type), append(states, string(e.State))
-			times, digests = append(times, e.OccurredAt), append(digests, e.Digest[:])
+			if e.Skipped() {
+				times, digests = append(times, nil), append(digests, nil)
+			} else {
+				times, digests = append(times, &e.OccurredAt), append(digests, e.Digest[:])
+			}
 			partitions, offsets = append(partitions, e.Partition), append(offsets, e.Offset)
 		}
 	}
@@ -240,13 +243,21 @@ func (t *tx) Archive(ctx context.Context, asked []projection.ArchiveKey) ([]proj
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (projection.ArchivedEntry, error) {
 		var e projection.ArchivedEntry
-		var state string
-		var digest []byte
-		err := row.Scan(&e.OrderID, &e.Version, &e.EventID, &e.Type, &state, &e.OccurredAt, &digest, &e.Partition, &e.Offset)
-		e.State = order.State(state)
-		copy(e.Digest[:], digest)
+		err := scanEntry(row, &e.OrderID, &e.LedgerEntry)
 		return e, err
 	})
+}
+
+// scanEntry reads an entry of order_ledger_archive; a skipped version has neither time nor digest.
+func scanEntry(row pgx.CollectableRow, orderID *string, e *projection.LedgerEntry) error {
+	var occurredAt *time.Time
+	var digest []byte
+	err := row.Scan(orderID, &e.Version, &e.EventID, &e.Type, (*string)(&e.State), &occurredAt, &digest, &e.Partition, &e.Offset)
+	if occurredAt != nil {
+		e.OccurredAt = occurredAt.UTC()
+	}
+	copy(e.Digest[:], digest)
+	return err
 }
 
 func (t *tx) Stuck(ctx context.Context, orderIDs []string) (map[string]*projection.Stuck, error) {
@@ -361,20 +372,30 @@ func (t *tx) Unpark(ctx context.Context, events []*projection.ParkedEvent) error
 
 func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) error {
 	var (
-		groups, ids, events, reasons, details []string
-		versions                              []int64
-		blocks, superseded                    []bool
-		recs                                  records
+		groups, ids, events, reasons, details, types []string
+		versions                                     []int64
+		blocks, superseded                           []bool
+		recs                                         records
 	)
+	type place struct {
+		log    projection.TopicPartition
+		offset int64
+	}
+	seen := make(map[place]bool, len(letters)) // a statement cannot touch a row twice
 	for _, l := range letters {
+		if at := (place{l.Record.TopicPartition, l.Record.Offset}); seen[at] {
+			continue
+		} else {
+			seen[at] = true
+		}
 		groups = append(groups, l.Group)
 		recs.add(&l.Record)
 		ids, versions, events = append(ids, l.OrderID), append(versions, l.Version), append(events, l.EventID)
 		reasons, details = append(reasons, l.Reason.String()), append(details, storable(l.Detail))
-		blocks, superseded = append(blocks, l.Blocks), append(superseded, l.Superseded)
+		blocks, superseded, types = append(blocks, l.Blocks), append(superseded, l.Superseded), append(types, l.Type)
 	}
 	_, err := t.Exec(ctx, sqlLettersAdd, groups, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times,
-		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes)
+		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types)
 	return err
 }
 

@@ -40,12 +40,17 @@ type state struct {
 	letters  []StoredLetter
 	marks    map[projection.WatermarkKey]projection.Watermark
 	lastMark []projection.WatermarkKey
+
+	decisions []projection.OperatorDecision
+	audit     []projection.AuditEntry
+	lastID    int64 // of letters and decisions
 }
 
 // StoredLetter is a letter with its status.
 type StoredLetter struct {
 	projection.DeadLetter
-	Status string
+	Status   string
+	Attempts int
 }
 
 var _ projection.Store = (*Memory)(nil)
@@ -64,6 +69,7 @@ func (s state) clone() state {
 	c := state{
 		rows: maps.Clone(s.rows), archive: maps.Clone(s.archive), parked: maps.Clone(s.parked),
 		letters: slices.Clone(s.letters), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
+		decisions: slices.Clone(s.decisions), audit: slices.Clone(s.audit), lastID: s.lastID,
 	}
 	for id, entries := range c.archive {
 		c.archive[id] = maps.Clone(entries)
@@ -225,7 +231,7 @@ func (t *memoryTx) Rows(_ context.Context, orderIDs []string) (map[string]*proje
 func (t *memoryTx) LockRows(ctx context.Context, orderIDs []string) (map[string]*projection.Row, error) {
 	for _, id := range orderIDs {
 		if t.rows[id] == nil {
-			t.rows[id] = &projection.Row{OrderID: id, Status: projection.StatusOK}
+			t.rows[id] = &projection.Row{OrderID: id, Status: projection.StatusOK, Decided: len(t.decided(id)) > 0}
 		}
 	}
 	return t.Rows(ctx, orderIDs)
@@ -247,7 +253,7 @@ func (t *memoryTx) Write(_ context.Context, writes []*projection.RowWrite) ([]bo
 	held := make([]bool, len(writes))
 	for i, w := range writes {
 		stored := t.rows[w.Row.OrderID]
-		if w.Insert && stored != nil ||
+		if w.Insert && (stored != nil || len(t.decided(w.Row.OrderID)) > 0) ||
 			!w.Insert && (stored == nil || stored.Version != w.BaseVersion || stored.Revision != w.BaseRevision) {
 			continue
 		}
@@ -265,6 +271,7 @@ func (t *memoryTx) Write(_ context.Context, writes []*projection.RowWrite) ([]bo
 		row.Archived = int64(len(w.Archive))
 		if stored != nil {
 			row.Archived += stored.Archived
+			row.Decided = stored.Decided
 		}
 		t.rows[row.OrderID] = &row
 		for _, e := range w.Archive {
@@ -286,7 +293,7 @@ func (t *memoryTx) Stuck(_ context.Context, orderIDs []string) (map[string]*proj
 			s.FirstParked = events[0].Version
 		}
 		for _, l := range t.letters {
-			if l.OrderID == id && l.Blocks && l.Status == "open" {
+			if l.OrderID == id && l.Blocks && open(l.Status) {
 				s.Letters = append(s.Letters, projection.OpenLetter{ID: l.ID, Version: l.Version})
 			}
 		}
@@ -354,24 +361,34 @@ func (t *memoryTx) Unpark(_ context.Context, events []*projection.ParkedEvent) e
 
 func (t *memoryTx) AddLetters(_ context.Context, letters []*projection.DeadLetter) error {
 	for _, l := range letters {
-		if slices.ContainsFunc(t.letters, func(s StoredLetter) bool {
+		status := "open"
+		if l.Superseded {
+			status = "superseded"
+		}
+		at := slices.IndexFunc(t.letters, func(s StoredLetter) bool {
 			return s.Group == l.Group && s.Record.TopicPartition == l.Record.TopicPartition && s.Record.Offset == l.Record.Offset
-		}) {
+		})
+		if at < 0 {
+			t.lastID++
+			stored := StoredLetter{DeadLetter: *l, Status: status, Attempts: 1}
+			stored.ID = t.lastID
+			t.letters = append(t.letters, stored)
 			continue
 		}
-		stored := StoredLetter{DeadLetter: *l, Status: "open"}
-		stored.ID = int64(len(t.letters) + 1)
-		if l.Superseded {
-			stored.Status = "superseded"
+		if known := &t.letters[at]; known.Status == "redriven" {
+			id := known.ID
+			known.DeadLetter, known.Status, known.Attempts = *l, status, known.Attempts+1
+			known.ID = id
 		}
-		t.letters = append(t.letters, stored)
 	}
 	return nil
 }
 
+func open(status string) bool { return status == "open" || status == "exhausted" }
+
 func (t *memoryTx) Supersede(_ context.Context, letterIDs []int64) error {
 	for i := range t.letters {
-		if slices.Contains(letterIDs, t.letters[i].ID) && t.letters[i].Status == "open" {
+		if slices.Contains(letterIDs, t.letters[i].ID) && open(t.letters[i].Status) {
 			t.letters[i].Status = "superseded"
 		}
 	}
@@ -384,7 +401,7 @@ func (t *memoryTx) Drainable(_ context.Context, after string, limit int) (due []
 		candidates[id] = true
 	}
 	for _, l := range t.letters {
-		if l.Blocks && l.Status == "open" && l.OrderID != "" {
+		if l.Blocks && open(l.Status) && l.OrderID != "" {
 			candidates[l.OrderID] = true
 		}
 	}
@@ -400,7 +417,7 @@ func (t *memoryTx) Drainable(_ context.Context, after string, limit int) (due []
 		}
 		isDue := len(t.parked[id]) > 0 && t.parked[id][0].Version <= version+1
 		for _, l := range t.letters {
-			isDue = isDue || l.OrderID == id && l.Blocks && l.Status == "open" && l.Version <= version
+			isDue = isDue || l.OrderID == id && l.Blocks && open(l.Status) && l.Version <= version
 		}
 		if isDue {
 			due = append(due, id)

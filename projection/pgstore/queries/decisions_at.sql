@@ -1,0 +1,6 @@
+SELECT id, order_id, kind, from_version, to_version, coalesce(letter_id, 0), coalesce(kafka_topic, ''), topic_id, coalesce(kafka_partition, 0),
+       coalesce(kafka_offset, 0), digest, substitute, by_coordinates, actor, comment, decided_at, undone_at, undone_by, undone_comment
+FROM operator_decisions
+WHERE kafka_topic = $1 AND topic_id = $2 AND kafka_partition = $3 AND kafka_offset = ANY ($4::bigint[])
+  AND by_coordinates AND undone_at IS NULL
+ORDER BY id
