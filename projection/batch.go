@@ -3,6 +3,7 @@ package projection
 import (
 	"slices"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -32,10 +33,11 @@ type batch struct {
 	next  int64 // the position once the batch is durable
 }
 
-func newBatch(decoder Decoder, records []Record, begin int64) *batch {
-	b := &batch{items: make([]item, len(records)), begin: begin, next: begin}
+// newBatch decodes records into items, whose memory is used again.
+func newBatch(decoder Decoder, records []Record, items []item, begin int64) *batch {
+	b := &batch{items: items[:0], begin: begin, next: begin}
 	for i := range records {
-		b.items[i] = newItem(decoder, &records[i])
+		b.items = append(b.items, newItem(decoder, &records[i]))
 		b.next = records[i].Offset + 1
 	}
 	return b
@@ -119,19 +121,27 @@ func (b *batch) counts(watermark int64) Counts {
 	return c
 }
 
-func (b *batch) orderIDs() []string {
-	seen := make(map[string]struct{}, len(b.items))
-	ids := make([]string, 0, len(b.items))
+// works groups the items by order, sorted by order ID: locality, and one lock order for everybody.
+func (b *batch) works() []*work {
+	byID := make(map[string]*work, len(b.items))
+	sorted := make([]*work, 0, len(b.items))
+	slab := make([]work, len(b.items))
 	for i := range b.items {
-		if id := b.items[i].orderID; id != "" {
-			if _, ok := seen[id]; !ok {
-				seen[id] = struct{}{}
-				ids = append(ids, id)
-			}
+		it := &b.items[i]
+		if it.orderID == "" {
+			continue
 		}
+		w := byID[it.orderID]
+		if w == nil {
+			w, slab = &slab[0], slab[1:]
+			w.orderID = it.orderID
+			byID[it.orderID] = w
+			sorted = append(sorted, w)
+		}
+		w.items = append(w.items, it)
 	}
-	slices.Sort(ids) // locality, and one lock order for everybody
-	return ids
+	slices.SortFunc(sorted, func(a, b *work) int { return strings.Compare(a.orderID, b.orderID) })
+	return sorted
 }
 
 // oldest is the timestamp of the batch's first visible record, or zero.

@@ -32,9 +32,16 @@ func (c *rowCache) get(orderID string) *Row {
 }
 
 func (c *rowCache) put(r *Row) {
-	c.rows.Remove(r.OrderID)
+	before, known := c.rows.Peek(r.OrderID)
+	if before == r {
+		return
+	}
+	weight := r.weight()
+	if known {
+		weight -= before.weight()
+	}
 	c.rows.Add(r.OrderID, r)
-	c.budget.used.Add(r.weight())
+	c.budget.used.Add(weight)
 	for c.budget.used.Load() > c.budget.limit {
 		if _, _, ok := c.rows.RemoveOldest(); !ok {
 			return

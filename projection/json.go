@@ -31,6 +31,13 @@ type jsonEnvelope struct {
 
 // Decode implements Decoder.
 func (JSONDecoder) Decode(r *Record) (Envelope, error) {
+	if env, ok := decodeFast(r); ok {
+		return env, nil
+	}
+	return decodeStrict(r)
+}
+
+func decodeStrict(r *Record) (Envelope, error) {
 	var body jsonEnvelope
 	if err := json.Unmarshal(r.Value, &body); err != nil {
 		return Envelope{}, salvage(r, describeJSON(r.Value, err))

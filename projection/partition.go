@@ -20,6 +20,7 @@ type partition struct {
 	seen  int64
 	cache *rowCache
 	older map[coordinate]*Envelope // records read again for the batch at hand
+	items []item                   // memory for the batch at hand
 }
 
 // Handle implements PartitionHandler.
@@ -28,7 +29,9 @@ func (p *partition) Handle(ctx context.Context, records []Record) error {
 		return nil
 	}
 	p.older = nil
-	b := newBatch(p.projector.cfg.Decoder, records, p.position)
+	b := newBatch(p.projector.cfg.Decoder, records, p.items, p.position)
+	p.items = b.items
+	defer clear(p.items) // they hold on to the records
 	return p.project(ctx, b)
 }
 
@@ -203,31 +206,25 @@ func (p *partition) load(ctx context.Context, t *turn) error {
 	if err := p.loadSubstitutes(ctx, t); err != nil {
 		return err
 	}
-	ids := t.batch.orderIDs()
-	t.works = make(map[string]*work, len(ids))
-	t.sorted = make([]*work, len(ids))
+	t.sorted = t.batch.works()
 	var unknown []string
-	for i, id := range ids {
-		base := p.cache.get(id)
+	for _, w := range t.sorted {
+		base := p.cache.get(w.orderID)
 		if base == nil {
-			unknown = append(unknown, id)
+			unknown = append(unknown, w.orderID)
 		}
-		w := newWork(id, base)
-		t.works[id], t.sorted[i] = w, w
+		w.reset(base, false)
 	}
-	if len(unknown) > 0 {
-		rows, err := t.tx.Rows(ctx, unknown)
-		if err != nil {
-			return fmt.Errorf("reading orders: %w", err)
-		}
-		for id, row := range rows {
-			t.works[id].reset(row, false)
-		}
+	if len(unknown) == 0 {
+		return nil
 	}
-	for i := range t.batch.items {
-		if it := &t.batch.items[i]; it.orderID != "" {
-			w := t.works[it.orderID]
-			w.items = append(w.items, it)
+	rows, err := t.tx.Rows(ctx, unknown)
+	if err != nil {
+		return fmt.Errorf("reading orders: %w", err)
+	}
+	for _, w := range t.sorted {
+		if row := rows[w.orderID]; row != nil {
+			w.reset(row, false)
 		}
 	}
 	return nil

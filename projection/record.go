@@ -50,9 +50,9 @@ type Record struct {
 	// LogAppendTime says that the broker set Timestamp when it appended the record;
 	// otherwise the producer did.
 	LogAppendTime bool
-	Key       []byte
-	Value     []byte
-	Headers   []Header
+	Key           []byte
+	Value         []byte
+	Headers       []Header
 	// Control marks a transaction marker: invisible to consumers, but its
 	// offset is passed, so positions must advance over it.
 	Control bool

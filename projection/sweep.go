@@ -87,7 +87,7 @@ func (p *Projector) drainStep(ctx context.Context, orderID string, limit int, bl
 		w := newWork(orderID, nil)
 		t := &turn{
 			group: p.cfg.Group, decoder: p.cfg.Decoder, older: older, drainLimit: limit, blamed: blamed,
-			works: map[string]*work{orderID: w}, sorted: []*work{w},
+			sorted: []*work{w},
 		}
 		err = p.bounded(ctx, func(ctx context.Context) error {
 			return p.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -8,16 +9,39 @@ import (
 	"github.com/orderprojector/orderprojector/projection"
 )
 
-// changes encodes row writes as one order_change[].
-func changes(elementOID uint32, writes []*projection.RowWrite, ords []int32) raw {
-	w := make(wire, 0, 64+len(writes)*1000)
-	w.arrayHeader(elementOID, len(writes))
-	for i, rw := range writes {
+// changes are the row writes of one statement: a value of the type order_change[].
+type changes struct {
+	element uint32 // OID of order_change
+	writes  []*projection.RowWrite
+	ords    []int32
+}
+
+// changesCodec encodes changes straight into the message to the server.
+type changesCodec struct{ pgtype.ByteaCodec }
+
+func (changesCodec) PlanEncode(_ *pgtype.Map, _ uint32, format int16, value any) pgtype.EncodePlan {
+	if _, ok := value.(changes); ok && format == pgtype.BinaryFormatCode {
+		return changesPlan{}
+	}
+	return nil
+}
+
+type changesPlan struct{}
+
+func (changesPlan) Encode(value any, buf []byte) ([]byte, error) {
+	c := value.(changes)
+	size := 20
+	for _, rw := range c.writes {
+		size += 700 + 200*len(rw.Appended)
+	}
+	w := wire(slices.Grow(buf, size))
+	w.arrayHeader(c.element, len(c.writes))
+	for i, rw := range c.writes {
 		at := w.open()
-		w.change(rw, ords[i])
+		w.change(rw, c.ords[i])
 		w.close(at)
 	}
-	return raw(w)
+	return w, nil
 }
 
 // change appends the fields of order_change, in its order.

@@ -170,7 +170,7 @@ func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, 
 		return nil, err
 	}
 	if len(inserts) > 0 {
-		ids, err := collect[string](t, ctx, sqlRowsInsert, changes(element, inserts, insertOrds))
+		ids, err := collect[string](t, ctx, sqlRowsInsert, changes{element, inserts, insertOrds})
 		if err != nil {
 			return nil, fmt.Errorf("inserting: %w", err)
 		}
@@ -179,7 +179,7 @@ func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, 
 		}
 	}
 	if len(updates) > 0 {
-		ords, err := collect[int32](t, ctx, sqlRowsUpdate, changes(element, updates, updateOrds))
+		ords, err := collect[int32](t, ctx, sqlRowsUpdate, changes{element, updates, updateOrds})
 		if err != nil {
 			return nil, fmt.Errorf("updating: %w", err)
 		}

@@ -18,7 +18,6 @@ const pgEpoch = 946684800_000_000
 // wire appends values in binary format.
 type wire []byte
 
-func (w *wire) int16(v int16) { *w = binary.BigEndian.AppendUint16(*w, uint16(v)) }
 func (w *wire) int32(v int32) { *w = binary.BigEndian.AppendUint32(*w, uint32(v)) }
 func (w *wire) int64(v int64) { *w = binary.BigEndian.AppendUint64(*w, uint64(v)) }
 
@@ -89,23 +88,6 @@ func (w *wire) arrayHeader(elementOID uint32, n int) {
 	w.int32(int32(n))
 	w.int32(1) // lower bound
 }
-
-// raw is a value in binary format already.
-type raw []byte
-
-// rawCodec hands raw values on as they are.
-type rawCodec struct{ pgtype.ByteaCodec }
-
-func (rawCodec) PlanEncode(_ *pgtype.Map, _ uint32, format int16, value any) pgtype.EncodePlan {
-	if _, ok := value.(raw); ok && format == pgtype.BinaryFormatCode {
-		return rawPlan{}
-	}
-	return nil
-}
-
-type rawPlan struct{}
-
-func (rawPlan) Encode(value any, buf []byte) ([]byte, error) { return append(buf, value.(raw)...), nil }
 
 // array reads the elements of a one-dimensional array.
 type array struct {

@@ -56,9 +56,9 @@ func registerChange(ctx context.Context, conn *pgx.Conn) error {
 		return nil // not migrated yet: the first write says so
 	}
 	types := conn.TypeMap()
-	types.RegisterType(&pgtype.Type{Name: changeTypeName, OID: *element, Codec: rawCodec{}})
-	types.RegisterType(&pgtype.Type{Name: changeArrayName, OID: *array, Codec: rawCodec{}})
-	types.RegisterDefaultPgType(raw(nil), changeArrayName)
+	types.RegisterType(&pgtype.Type{Name: changeTypeName, OID: *element, Codec: changesCodec{}})
+	types.RegisterType(&pgtype.Type{Name: changeArrayName, OID: *array, Codec: changesCodec{}})
+	types.RegisterDefaultPgType(changes{}, changeArrayName)
 	return nil
 }
 

@@ -3,9 +3,13 @@ package bench
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/embedded"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate"
@@ -19,8 +23,9 @@ func BenchmarkApply(b *testing.B) {
 	server := testenv.StartPostgres(b, embedded.PostgresConfig{Settings: map[string]string{"shared_buffers": "1GB", "max_wal_size": "8GB"}})
 	for i := range b.N {
 		w := &world{b: b, server: server}
+		pool := w.pool(w.database(fmt.Sprintf("apply_%d", i)), writers)
 		projector, err := projection.NewProjector(projection.ProjectorConfig{
-			Group: "bench", Store: pgstore.New(w.pool(w.database(fmt.Sprintf("apply_%d", i)), writers)), Older: noRecords{}, Writers: writers,
+			Group: "bench", Store: pgstore.New(pool), Older: noRecords{}, Writers: writers,
 			CacheBytes: 32 << 20, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -40,6 +45,7 @@ func BenchmarkApply(b *testing.B) {
 			})
 			n++
 		}
+		own := processor(os.Getpid())
 		began := time.Now()
 		var wg sync.WaitGroup
 		for _, log := range logs {
@@ -61,5 +67,24 @@ func BenchmarkApply(b *testing.B) {
 		}
 		wg.Wait()
 		b.ReportMetric(float64(n)/time.Since(began).Seconds(), "events/s")
+		b.ReportMetric(float64((processor(os.Getpid())-own).Microseconds())/float64(n), "own-cpu-µs/event")
+		b.ReportMetric(float64(w.backends(pool).Microseconds())/float64(n), "database-cpu-µs/event")
 	}
+}
+
+// backends is the processor time of the database's processes behind a pool.
+func (w *world) backends(pool *pgxpool.Pool) time.Duration {
+	rows, err := pool.Query(w.b.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database()`)
+	if err != nil {
+		w.b.Fatal(err)
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		w.b.Fatal(err)
+	}
+	var sum time.Duration
+	for _, pid := range pids {
+		sum += processor(pid)
+	}
+	return sum
 }
