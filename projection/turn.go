@@ -63,10 +63,13 @@ func (t *turn) ArchivedID(orderID, eventID string) *LedgerEntry {
 	return t.archivedIDs[orderID][eventID]
 }
 
-// Older implements Ledger: the batch itself may hold the record, or it was read again.
+// Older implements Ledger: the batch itself may hold the record, or it was read
+// again. A record with other bytes than the ledger's digest says is not the one it
+// was made from: a topic that was created anew holds others at the same offsets,
+// and may hold there the very one that is being decided.
 func (t *turn) Older(entry *LedgerEntry) (*Envelope, bool) {
 	if t.batch != nil && len(t.batch.items) > 0 && t.batch.items[0].rec.Partition == entry.Partition {
-		if it := t.batch.at(entry.Offset); it != nil && it.invalid == nil && it.env.EventID == entry.EventID {
+		if it := t.batch.at(entry.Offset); it != nil && it.invalid == nil && isOf(&it.env, entry) {
 			return &it.env, true
 		}
 	}
@@ -74,10 +77,15 @@ func (t *turn) Older(entry *LedgerEntry) (*Envelope, bool) {
 		return env, true
 	}
 	env, known := t.older[coordinate{entry.Partition, entry.Offset}]
-	if env != nil && env.EventID != entry.EventID {
+	if env != nil && !isOf(env, entry) {
 		env = nil
 	}
 	return env, known
+}
+
+// isOf reports whether a ledger entry was made from this event.
+func isOf(env *Envelope, entry *LedgerEntry) bool {
+	return env.EventID == entry.EventID && env.Digest == entry.Digest
 }
 
 // decide asks Decide, and notes the older record when that is what it takes.
