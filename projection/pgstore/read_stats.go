@@ -12,6 +12,8 @@ type Stats struct {
 	ParkedOldestSeconds      float64 // 0 when nothing is parked
 	DeadLetters              []LetterCount
 	DeadLettersOldestSeconds float64 // of the ones that wait for somebody; 0 when there are none
+	CopiesPending            int64   // dead letters whose newest lap has no copy yet
+	CopiesOldestSeconds      float64 // 0 when there is none
 	Watermarks               []WatermarkAge
 }
 
@@ -37,6 +39,10 @@ func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 		ParkedOldestSeconds      float64
 		DeadLettersOldestSeconds float64
 	}
+	type copies struct {
+		Pending       int64
+		OldestSeconds float64
+	}
 	var stats Stats
 	err := r.snapshot(ctx, func(tx pgx.Tx) error {
 		sums, err := query[totals](ctx, tx, "parked_events", `
@@ -50,6 +56,13 @@ func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 		}
 		stats.ParkedEvents, stats.ParkedOldestSeconds = sums[0].ParkedEvents, sums[0].ParkedOldestSeconds
 		stats.DeadLettersOldestSeconds = sums[0].DeadLettersOldestSeconds
+		waiting, err := query[copies](ctx, tx, "letter_copies", `
+			SELECT count(*) AS pending, coalesce(extract(epoch FROM clock_timestamp() - min(wanted_at)), 0)::float8 AS oldest_seconds
+			FROM letter_copies WHERE consumer_group = $1 AND copied_attempts < attempts`, group)
+		if err != nil {
+			return err
+		}
+		stats.CopiesPending, stats.CopiesOldestSeconds = waiting[0].Pending, waiting[0].OldestSeconds
 		stats.DeadLetters, err = query[LetterCount](ctx, tx, "dead_letters",
 			`SELECT status, reason, count(*) AS letters FROM dead_letters WHERE consumer_group = $1 GROUP BY status, reason`, group)
 		if err != nil {

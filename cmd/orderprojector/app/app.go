@@ -57,6 +57,7 @@ type App struct {
 	records             *kafkaio.RecordReader
 	projector           *projection.Projector
 	consumer            *kafkaio.Consumer
+	copies              *letterCopies // nil when switched off
 	stats               *databaseStats
 	listener            net.Listener
 	server              *httpapi.Server
@@ -109,6 +110,7 @@ func (a *App) openDatabase(ctx context.Context) (err error) {
 	a.stats = newDatabaseStats(func(ctx context.Context) (pgstore.Stats, error) {
 		return a.reader.Stats(ctx, a.cfg.Kafka.Group)
 	}, a.logger)
+	a.stats.copies = a.cfg.Kafka.DeadLetters() != ""
 	return a.registry.Register(a.stats)
 }
 
@@ -132,6 +134,10 @@ func (a *App) buildPipeline() (err error) {
 		return err
 	}
 	a.consumer, err = kafkaio.NewConsumer(client, consumerConfig(a.cfg), a.projector, a.logger, a.registry)
+	if err != nil {
+		return err
+	}
+	a.copies, err = newLetterCopies(a.cfg, a.logger, a.registry)
 	return err
 }
 
@@ -186,6 +192,9 @@ func (a *App) work(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { a.stats.run(beside) })
 	background.Go(func() { a.projector.Sweep(beside) })
+	if a.copies != nil {
+		background.Go(func() { a.copies.run(beside) })
+	}
 	err := a.consumer.Run(ctx)
 	stop()
 	background.Wait()

@@ -7,6 +7,7 @@ package config
 import (
 	"log/slog"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -41,7 +42,21 @@ type Kafka struct {
 	InstanceID     string // static membership; "" for none
 	SessionTimeout time.Duration
 	OnDataLoss     string // halt, exit or continue
+	// DeadLetterTopic takes copies of dead letters; "<topic>" in it stands for
+	// Topic. See DeadLetters.
+	DeadLetterTopic string
 }
+
+// DeadLetters is the topic that takes copies of dead letters, "" for no copies.
+func (k Kafka) DeadLetters() string {
+	if k.DeadLetterTopic == noDeadLetters {
+		return ""
+	}
+	return strings.ReplaceAll(k.DeadLetterTopic, "<topic>", k.Topic)
+}
+
+// noDeadLetters switches copies off where an empty value counts as unset.
+const noDeadLetters = "none"
 
 // SASL is how the program authenticates to Kafka.
 type SASL struct {
@@ -115,6 +130,7 @@ func Default() Config {
 			GroupProtocol:    "classic",
 			SessionTimeout:   10 * time.Second,
 			OnDataLoss:       "halt",
+			DeadLetterTopic:  "<topic>-dlt",
 		},
 		Database: Database{
 			Writers:                  min(4, max(2, runtime.NumCPU())),

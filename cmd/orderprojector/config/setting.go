@@ -78,6 +78,8 @@ func (c *Config) settings() []setting {
 			usage: "how long the group waits for a silent member (classic protocol)"},
 		{section: SectionGroup, name: "on-data-loss", env: "ORDERPROJECTOR_ON_DATA_LOSS", value: (*text)(&k.OnDataLoss),
 			usage: "where retention removed unread records: halt that partition, exit, or continue (counted)"},
+		{section: SectionGroup, name: "dead-letter-topic", env: "ORDERPROJECTOR_DEAD_LETTER_TOPIC", value: (*text)(&k.DeadLetterTopic),
+			usage: "topic for copies of dead letters; empty or none: no copies"},
 
 		{section: SectionDatabase, name: "database-url", env: "DATABASE_URL", value: &d.URL, fileVariant: true,
 			usage: "PostgreSQL connection string (default: PGHOST and its like)"},

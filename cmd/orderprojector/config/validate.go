@@ -168,6 +168,13 @@ func (v *validation) group() {
 		v.fail("session-timeout", k.SessionTimeout.String(), "cannot be set with group-protocol consumer", "there the group's own group.consumer.session.timeout.ms on the broker decides")
 	}
 	v.timeout("session-timeout", k.SessionTimeout, time.Second, 30*time.Minute)
+	switch topic := k.DeadLetters(); {
+	case topic == "":
+	case topic == k.Topic:
+		v.fail("dead-letter-topic", k.DeadLetterTopic, "is the topic with the events", "dead letters would be consumed again, for ever")
+	case !kafkaName.MatchString(topic) || topic == "." || topic == "..":
+		v.fail("dead-letter-topic", topic, "is not a topic name", "letters, digits, '.', '_' and '-', at most 249")
+	}
 }
 
 func (v *validation) database() {

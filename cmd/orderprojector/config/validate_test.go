@@ -49,13 +49,15 @@ func TestValidateNamesSettingAndValue(t *testing.T) {
 			c.Kafka.SecurityProtocol, c.Kafka.SASL.Mechanism = "SASL_SSL", "OAUTHBEARER"
 			c.Kafka.SASL.OAuth = config.OAuth{TokenFile: "/t", TokenURL: "https://i/t"}
 		}, "kafka-sasl-oauthbearer-token-file", "exclude each other"},
-		"topic":          {func(c *config.Config) { c.Kafka.Topic = "a b" }, "topic", `"a b"`},
-		"group":          {func(c *config.Config) { c.Kafka.Group = "" }, "group", "empty"},
-		"group protocol": {func(c *config.Config) { c.Kafka.GroupProtocol = "eager" }, "group-protocol", `"eager" is not one of classic, consumer`},
-		"data loss":      {func(c *config.Config) { c.Kafka.OnDataLoss = "ignore" }, "on-data-loss", `"ignore"`},
-		"session":        {func(c *config.Config) { c.Kafka.SessionTimeout = 0 }, "session-timeout", `"0s"`},
-		"database URL":   {func(c *config.Config) { c.Database.URL = config.NewDatabaseURL("postgres://u:canary@h:port/d") }, "database-url", "not a PostgreSQL"},
-		"no database":    {func(c *config.Config) { c.Database.URL = config.DatabaseURL{} }, "database-url", "not set"},
+		"topic":            {func(c *config.Config) { c.Kafka.Topic = "a b" }, "topic", `"a b"`},
+		"group":            {func(c *config.Config) { c.Kafka.Group = "" }, "group", "empty"},
+		"group protocol":   {func(c *config.Config) { c.Kafka.GroupProtocol = "eager" }, "group-protocol", `"eager" is not one of classic, consumer`},
+		"data loss":        {func(c *config.Config) { c.Kafka.OnDataLoss = "ignore" }, "on-data-loss", `"ignore"`},
+		"own dead letters": {func(c *config.Config) { c.Kafka.DeadLetterTopic = "<topic>" }, "dead-letter-topic", "is the topic with the events"},
+		"dead letters":     {func(c *config.Config) { c.Kafka.DeadLetterTopic = "<x>-dlt" }, "dead-letter-topic", "not a topic name"},
+		"session":          {func(c *config.Config) { c.Kafka.SessionTimeout = 0 }, "session-timeout", `"0s"`},
+		"database URL":     {func(c *config.Config) { c.Database.URL = config.NewDatabaseURL("postgres://u:canary@h:port/d") }, "database-url", "not a PostgreSQL"},
+		"no database":      {func(c *config.Config) { c.Database.URL = config.DatabaseURL{} }, "database-url", "not set"},
 		"lock timeout": {func(c *config.Config) { c.Database.LockTimeout = time.Minute }, "database-lock-timeout",
 			"longer than database-statement-timeout 10s"},
 		"writers": {func(c *config.Config) { c.Database.Writers = 0 }, "writers", `"0" is not between 1 and 64`},
@@ -115,5 +117,16 @@ func TestSessionTimeoutBelongsToTheClassicProtocol(t *testing.T) {
 	expectProblem(t, c.Validate(config.SectionGroup), "session-timeout", "group-protocol consumer")
 	if c, err = load(t, "", nil, "--group-protocol=consumer"); errors.Join(err, c.Validate(config.SectionGroup)) != nil {
 		t.Error("the default session timeout is in the way of the consumer protocol")
+	}
+}
+
+func TestDeadLetterTopic(t *testing.T) {
+	t.Parallel()
+	for setting, want := range map[string]string{"<topic>-dlt": "orders.events-dlt", "dlq.<topic>": "dlq.orders.events", "x": "x", "": "", "none": ""} {
+		c := valid()
+		c.Kafka.DeadLetterTopic = setting
+		if got := c.Kafka.DeadLetters(); got != want || c.Validate() != nil {
+			t.Errorf("%q means %q, want %q", setting, got, want)
+		}
 	}
 }
