@@ -134,7 +134,9 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 			"topic_id", a.TopicID.String(), "old_topic_id", others[0].String(), "committed", a.Committed, "start", start.Offset)
 		start.CommitAbove = NoOffset
 	} else if a.Committed != NoOffset {
-		start.Offset = min(start.Offset, a.Committed)
+		// What the log no longer holds cannot be read again, and below the watermark
+		// it does not have to be: that is no loss.
+		start.Offset = min(start.Offset, max(a.Committed, a.LogStart))
 	}
 	ahead := int64(0)
 	if start.CommitAbove > mark.NextOffset {
