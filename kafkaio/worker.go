@@ -230,7 +230,7 @@ func (w *worker) loop(handler projection.PartitionHandler) error {
 			continue
 		}
 		if err := w.feed.failure(); err != nil {
-			if err := w.refetch(handler, err); err != nil {
+			if err := w.refetch(err); err != nil {
 				return err
 			}
 			continue
@@ -292,19 +292,15 @@ func (w *worker) check(handler projection.PartitionHandler) error {
 
 // refetch deals with a fetch that failed. When it returns nil the partition is
 // fetched again.
-func (w *worker) refetch(handler projection.PartitionHandler, failure error) error {
+func (w *worker) refetch(failure error) error {
 	w.state.failed(failure)
 	var truncated *kgo.ErrDataLoss
 	var tooLarge *kgo.ErrDecompressTooLarge
 	switch {
 	case errors.Is(failure, kerr.OffsetOutOfRange):
-		b, err := bounds(w.stopping, w.session.admin, w.tp)
-		if err != nil {
-			return err
-		}
-		if err := w.withinLog(handler, b); err != nil {
-			return err
-		}
+		// Whether something was lost depends on where the projection is: while
+		// reading again, what was removed is applied already. Assigning looks at both.
+		return fmt.Errorf("offset %d is not in the log: %w", w.position, failure)
 	case errors.As(failure, &truncated):
 		w.session.metrics.dataLoss.Add(float64(max(0, truncated.ConsumedTo-truncated.ResetTo)))
 		w.logger.Error("the log lost records that were already read", "error", truncated,
