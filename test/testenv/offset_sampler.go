@@ -22,7 +22,8 @@ type OffsetSampler struct {
 
 	mu      sync.Mutex
 	latest  map[int32]int64
-	epoch   int // raised by Forget
+	epoch   int // raised by Forget and During
+	blind   int // calls of During under way
 	samples int
 }
 
@@ -72,7 +73,7 @@ func (s *OffsetSampler) Sample(ctx context.Context) {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.epoch != epoch {
+	if s.epoch != epoch || s.blind > 0 {
 		return // taken before Forget, or while it was called
 	}
 	s.samples++
@@ -87,6 +88,21 @@ func (s *OffsetSampler) Sample(ctx context.Context) {
 		}
 	}
 	maps.Copy(s.latest, now)
+}
+
+// During runs what makes offsets go back or disappear on purpose, as when a
+// test deletes the topic, and does not judge meanwhile.
+func (s *OffsetSampler) During(change func()) {
+	s.mu.Lock()
+	s.epoch++
+	s.blind++
+	s.mu.Unlock()
+	change()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch++
+	s.blind--
+	clear(s.latest)
 }
 
 // Forget is called right before offsets are meant to go back, as when a test
