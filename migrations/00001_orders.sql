@@ -40,7 +40,6 @@ CREATE TABLE order_rows (
     CHECK ((projection_status = 'ok') = (waiting_for_version IS NULL))
 ) WITH (fillfactor = 70);
 
-CREATE INDEX order_rows_customer ON order_rows (customer_id);
 CREATE INDEX order_rows_stuck ON order_rows (order_id) WHERE projection_status <> 'ok';
 
 -- Entries beyond the newest 64 of an order, so that a hot order's row, and

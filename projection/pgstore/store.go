@@ -35,6 +35,7 @@ var (
 	sqlRowsUpdate       = statement("rows_update")
 	sqlArchiveAdd       = statement("archive_add")
 	sqlArchiveRead      = statement("archive_read")
+	sqlStuckFind        = statement("stuck_find")
 	sqlStuckRead        = statement("stuck_read")
 	sqlParkedRead       = statement("parked_read")
 	sqlParkedAdd        = statement("parked_add")
@@ -170,7 +171,7 @@ func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, 
 		return nil, err
 	}
 	if len(inserts) > 0 {
-		ids, err := collect[string](t, ctx, sqlRowsInsert, changes{element, inserts, insertOrds})
+		ids, err := collect[string](ctx, t, sqlRowsInsert, changes{element, inserts, insertOrds})
 		if err != nil {
 			return nil, fmt.Errorf("inserting: %w", err)
 		}
@@ -179,7 +180,7 @@ func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, 
 		}
 	}
 	if len(updates) > 0 {
-		ords, err := collect[int32](t, ctx, sqlRowsUpdate, changes{element, updates, updateOrds})
+		ords, err := collect[int32](ctx, t, sqlRowsUpdate, changes{element, updates, updateOrds})
 		if err != nil {
 			return nil, fmt.Errorf("updating: %w", err)
 		}
@@ -190,7 +191,7 @@ func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, 
 	return held, t.archive(ctx, writes, held)
 }
 
-func collect[T any](t *tx, ctx context.Context, sql string, args ...any) ([]T, error) {
+func collect[T any](ctx context.Context, t *tx, sql string, args ...any) ([]T, error) {
 	rows, err := t.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
@@ -261,6 +262,13 @@ func scanEntry(row pgx.CollectableRow, orderID *string, e *projection.LedgerEntr
 }
 
 func (t *tx) Stuck(ctx context.Context, orderIDs []string) (map[string]*projection.Stuck, error) {
+	if len(orderIDs) > 100 {
+		found, err := collect[string](ctx, t, sqlStuckFind, orderIDs)
+		if err != nil || len(found) == 0 {
+			return nil, err
+		}
+		orderIDs = found
+	}
 	rows, err := t.Query(ctx, sqlStuckRead, orderIDs)
 	if err != nil {
 		return nil, err
