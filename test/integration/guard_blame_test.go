@@ -172,7 +172,7 @@ func (d touchyDecoder) Decode(r *projection.Record) (projection.Envelope, error)
 // A decoder that panics loses one record to the letters, not the program.
 func TestAPanicIsOneRecordsFault(t *testing.T) {
 	s := newStage(t, stageConfig{})
-	registry := s.startWithDecoder(touchyDecoder{projection.JSONDecoder{}})
+	_, registry := s.startConsumer(touchyDecoder{projection.JSONDecoder{}})
 	bad := record("o-1", event("o-1", 2, "OrderAmended.v1", `{"total":{"amount":"2.00","currency":"EUR"},"note":"trigger"}`))
 	s.produce(created("o-1"), created("o-2"), bad, amended("o-1", 3, "3.00"), amended("o-2", 2, "2.00"))
 	s.awaitDrained()
@@ -189,8 +189,8 @@ func TestAPanicIsOneRecordsFault(t *testing.T) {
 	}
 }
 
-// startWithDecoder runs the consuming part of the program with another decoder, until the end of the test.
-func (s *stage) startWithDecoder(decoder projection.Decoder) prometheus.Gatherer {
+// startConsumer runs the consuming part of the program with what cannot be configured, until the end of the test.
+func (s *stage) startConsumer(decoder projection.Decoder, changes ...func(*kafkaio.ConsumerConfig)) (*kafkaio.Consumer, prometheus.Gatherer) {
 	s.t.Helper()
 	cfg := s.config()
 	logger := slog.New(slog.NewTextHandler(s.t.Output(), nil))
@@ -203,7 +203,11 @@ func (s *stage) startWithDecoder(decoder projection.Decoder) prometheus.Gatherer
 		Group: s.group, Store: pgstore.New(pool), Decoder: decoder, Older: older, Logger: logger, Registerer: registry,
 	})
 	must(s.t, err)
-	consumer, err := kafkaio.NewConsumer(app.KafkaClient(cfg.Kafka), kafkaio.ConsumerConfig{Group: s.group, Topic: s.topic}, projector, logger, registry)
+	consumerConfig := kafkaio.ConsumerConfig{Group: s.group, Topic: s.topic}
+	for _, change := range changes {
+		change(&consumerConfig)
+	}
+	consumer, err := kafkaio.NewConsumer(app.KafkaClient(cfg.Kafka), consumerConfig, projector, logger, registry)
 	must(s.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -219,5 +223,5 @@ func (s *stage) startWithDecoder(decoder projection.Decoder) prometheus.Gatherer
 		older.Close()
 		pool.Close()
 	})
-	return registry
+	return consumer, registry
 }
