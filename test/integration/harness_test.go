@@ -105,10 +105,7 @@ func newStage(t testing.TB, config stageConfig) *stage {
 	must(t, err)
 	t.Cleanup(s.pool.Close)
 
-	s.kafka, err = kgo.NewClient(kgo.SeedBrokers(s.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(1<<20), kgo.ProducerLinger(0), kgo.MetadataMinAge(100*time.Millisecond))
-	must(t, err)
-	t.Cleanup(s.kafka.Close)
+	s.kafka = newProducer(t, s.brokers)
 
 	s.reader, err = kafkaio.NewTopicReader(kafkaio.ClientConfig{SeedBrokers: s.brokers}, slog.New(slog.DiscardHandler))
 	must(t, err)
@@ -119,6 +116,16 @@ func newStage(t testing.TB, config stageConfig) *stage {
 		s.watchCommits()
 	}
 	return s
+}
+
+// newProducer makes a client that produces to exactly the partition that a record names.
+func newProducer(t testing.TB, brokers []string) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(1<<20), kgo.ProducerLinger(0), kgo.MetadataMinAge(100*time.Millisecond))
+	must(t, err)
+	t.Cleanup(client.Close)
+	return client
 }
 
 func must(t testing.TB, err error) {
