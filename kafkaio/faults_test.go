@@ -118,7 +118,7 @@ func TestShutdownWithoutBroker(t *testing.T) {
 	r := start(t, clientConfig(c), cfg, h)
 	c.Produce(t, topic, 0, "a")
 	h.awaitValues(t, 0, "a")
-	c.Cluster.Close()
+	c.Close()
 	eventually(t, "unhealthy", func() bool { return r.Healthy() != nil })
 	began := time.Now()
 	if err := r.stop(t); err != nil {

@@ -129,7 +129,7 @@ func (e *tokenEndpoint) request(ctx context.Context) (string, time.Duration, err
 	if err != nil {
 		return "", 0, fmt.Errorf("asking the token endpoint: %w", err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
 		return "", 0, fmt.Errorf("reading the token endpoint's answer: %w", err)

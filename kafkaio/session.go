@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/orderprojector/orderprojector/projection"
 )
@@ -78,15 +77,15 @@ func (c *Consumer) newSession(topicID projection.TopicID) (*session, error) {
 
 // run works until ctx ends (nil) or the session fails.
 func (s *session) run(ctx context.Context) error {
-	loops, cancel := context.WithCancel(context.Background())
+	// The loops outlive ctx: shutting down needs them until the last commit.
+	loops, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var group errgroup.Group
+	var running sync.WaitGroup
 	for _, loop := range []func(context.Context) error{s.fetcher.run, s.member.watch, s.commitLoop, s.watchLoop} {
-		group.Go(func() error {
+		running.Go(func() {
 			if err := loop(loops); err != nil {
 				s.fail(err)
 			}
-			return nil
 		})
 	}
 
@@ -97,9 +96,9 @@ func (s *session) run(ctx context.Context) error {
 	case err = <-s.failure:
 	}
 	// After a topic was created anew, positions belong to the log that is gone.
-	s.shutdown(!errors.Is(err, errTopicRecreated) && !errors.Is(err, errTopicMissing))
+	s.shutdown(loops, !errors.Is(err, errTopicRecreated) && !errors.Is(err, errTopicMissing))
 	cancel()
-	group.Wait()
+	running.Wait()
 	return err
 }
 
@@ -120,8 +119,8 @@ func (s *session) doubt() {
 
 // shutdown takes at most the grace time: workers get two thirds of it, or all
 // but three seconds, and committing and leaving the group the rest.
-func (s *session) shutdown(commit bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
+func (s *session) shutdown(ctx context.Context, commit bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownGrace)
 	defer cancel()
 	s.mu.Lock()
 	s.closing = true
