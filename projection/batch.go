@@ -69,6 +69,14 @@ func (it *item) refuse(why *DecodeError) {
 	}
 }
 
+// version is the version that the record claims, or 0.
+func (it *item) version() int64 {
+	if it.invalid != nil {
+		return it.invalid.Version
+	}
+	return it.env.Version
+}
+
 // decode turns a panic of a decoder into a verdict on the record: one record
 // must not stop the others.
 func decode(decoder Decoder, rec *Record) (env Envelope, invalid *DecodeError) {

@@ -123,10 +123,7 @@ func (w *work) substituted(decoder Decoder, it *item) *item {
 }
 
 func substituted(decoder Decoder, decisions []OperatorDecision, it *item) *item {
-	version, digest := it.env.Version, RecordDigest(it.rec)
-	if it.invalid != nil {
-		version = it.invalid.Version
-	}
+	version, digest := it.version(), RecordDigest(it.rec)
 	for i := range decisions {
 		d := &decisions[i]
 		if !d.replaces(it.rec, version, digest) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/big"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -19,11 +20,17 @@ var ErrRecordGone = errors.New("record is no longer in the log")
 
 // readOlder reads records again that a decision has to be compared with.
 func (p *Projector) readOlder(ctx context.Context, into map[coordinate]*Envelope, topic TopicPartition, coordinates []coordinate) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.BatchTimeout)
+	return readOlder(ctx, p.cfg.BatchTimeout, p.cfg.Older, p.cfg.Decoder, into, topic, coordinates)
+}
+
+func readOlder(ctx context.Context, timeout time.Duration, older RecordReader, decoder Decoder,
+	into map[coordinate]*Envelope, topic TopicPartition, coordinates []coordinate,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, c := range coordinates {
 		topic.Partition = c.partition
-		rec, err := p.cfg.Older.ReadRecord(ctx, topic, c.offset)
+		rec, err := older.ReadRecord(ctx, topic, c.offset)
 		if errors.Is(err, ErrRecordGone) {
 			into[c] = nil
 			continue
@@ -33,7 +40,7 @@ func (p *Projector) readOlder(ctx context.Context, into map[coordinate]*Envelope
 		}
 		into[c] = nil
 		if rec.Value != nil {
-			if env, invalid := decode(p.cfg.Decoder, &rec); invalid == nil {
+			if env, invalid := decode(decoder, &rec); invalid == nil {
 				into[c] = &env
 			}
 		}

@@ -187,21 +187,7 @@ func (t *turn) decideLocked(ctx context.Context, works []*work) error {
 	if len(works) == 0 {
 		return nil
 	}
-	ids := idsOf(works)
-	rows, err := t.tx.LockRows(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("locking orders: %w", err)
-	}
-	for _, w := range works {
-		w.reset(rows[w.orderID], true)
-	}
-	if err := t.loadDecisions(ctx, works); err != nil {
-		return err
-	}
-	if err := t.loadStuck(ctx, works); err != nil {
-		return err
-	}
-	if err := t.loadArchive(ctx, works); err != nil {
+	if err := t.lock(ctx, works); err != nil {
 		return err
 	}
 	for _, w := range works {
@@ -216,6 +202,24 @@ func (t *turn) decideLocked(ctx context.Context, works []*work) error {
 		w.settle()
 	}
 	return t.checkOlder()
+}
+
+// lock locks the rows of orders and reads everything that deciding on them takes.
+func (t *turn) lock(ctx context.Context, works []*work) error {
+	rows, err := t.tx.LockRows(ctx, idsOf(works))
+	if err != nil {
+		return fmt.Errorf("locking orders: %w", err)
+	}
+	for _, w := range works {
+		w.reset(rows[w.orderID], true)
+	}
+	if err := t.loadDecisions(ctx, works); err != nil {
+		return err
+	}
+	if err := t.loadStuck(ctx, works); err != nil {
+		return err
+	}
+	return t.loadArchive(ctx, works)
 }
 
 func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {

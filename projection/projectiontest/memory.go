@@ -43,6 +43,7 @@ type state struct {
 
 	decisions []projection.OperatorDecision
 	audit     []projection.AuditEntry
+	jobs      []projection.RedriveJob
 	lastID    int64 // of letters and decisions
 }
 
@@ -69,7 +70,7 @@ func (s state) clone() state {
 	c := state{
 		rows: maps.Clone(s.rows), archive: maps.Clone(s.archive), parked: maps.Clone(s.parked),
 		letters: slices.Clone(s.letters), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
-		decisions: slices.Clone(s.decisions), audit: slices.Clone(s.audit), lastID: s.lastID,
+		decisions: slices.Clone(s.decisions), audit: slices.Clone(s.audit), jobs: slices.Clone(s.jobs), lastID: s.lastID,
 	}
 	for id, entries := range c.archive {
 		c.archive[id] = maps.Clone(entries)
@@ -115,12 +116,16 @@ func (m *Memory) AllRows() map[string]*projection.Row {
 func (m *Memory) LedgerOf(orderID string) []projection.LedgerEntry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.state.ledgerOf(orderID)
+}
+
+func (s *state) ledgerOf(orderID string) []projection.LedgerEntry {
 	var all []projection.LedgerEntry
-	for _, e := range m.state.archive[orderID] {
+	for _, e := range s.archive[orderID] {
 		all = append(all, e)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Version < all[j].Version })
-	if row := m.state.rows[orderID]; row != nil {
+	if row := s.rows[orderID]; row != nil {
 		all = append(all, row.Ledger...)
 	}
 	return all

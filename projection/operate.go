@@ -1,0 +1,240 @@
+package projection
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Log reads a topic again, without a group.
+type Log interface {
+	// Ranges returns every partition of a topic, from the start of its log to its last stable offset.
+	Ranges(ctx context.Context, topic string) ([]LogRange, error)
+	// ReadRange calls fn for every visible record of a stretch, in offset order. An error of fn ends it and is returned.
+	ReadRange(ctx context.Context, r LogRange, fn func(Record) error) error
+}
+
+// LogRange is a stretch of one partition's log: from From (inclusive) to Until (exclusive).
+type LogRange struct {
+	TopicPartition
+	From, Until int64
+}
+
+// OperatorConfig is what an Operator is made of. Zero values mean the defaults.
+type OperatorConfig struct {
+	Group   string        // consumer group; required
+	Topic   string        // the topic that is projected; required to read it again
+	Store   OperatorStore // required
+	Decoder Decoder       // JSONDecoder when nil
+	Older   RecordReader  // reads records again to compare; required
+	Log     Log           // reads the topic again; required for what re-projects orders and repairs gaps
+	Logger  *slog.Logger
+
+	Timeout   time.Duration // deadline of one transaction
+	Tries     int           // of a transaction that fails for a reason that passes
+	RetryBase time.Duration
+	RetryCap  time.Duration
+}
+
+// Operator carries out what people decide about letters, gaps and orders. Everything is
+// decided on the order's locked row in one transaction, with its row in the audit log, so operators
+// and members can work on the same order at once. It is safe for concurrent use.
+//
+// With Execute unset, an action does the same and rolls back: what it returns
+// is what would happen.
+type Operator struct {
+	cfg OperatorConfig
+	log *slog.Logger
+}
+
+// NewOperator returns an operator, or an error that names the field that is wrong.
+func NewOperator(cfg OperatorConfig) (*Operator, error) {
+	switch {
+	case cfg.Group == "":
+		return nil, errors.New("operator: Group is empty")
+	case cfg.Store == nil:
+		return nil, errors.New("operator: Store is missing")
+	case cfg.Older == nil:
+		return nil, errors.New("operator: Older is missing")
+	}
+	if cfg.Decoder == nil {
+		cfg.Decoder = JSONDecoder{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultBatchTimeout)
+	cfg.Tries = cmp.Or(cfg.Tries, 8)
+	cfg.RetryBase = cmp.Or(cfg.RetryBase, DefaultRetryBase)
+	cfg.RetryCap = cmp.Or(cfg.RetryCap, DefaultRetryCap)
+	return &Operator{cfg: cfg, log: cfg.Logger}, nil
+}
+
+// RefusedError says why an operator's action is not carried out. Nothing was changed.
+type RefusedError struct {
+	Reason string
+	Advice string
+}
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Hint says what the operator can do instead.
+func (e *RefusedError) Hint() string { return e.Advice }
+
+func refusedf(advice, format string, args ...any) error {
+	return &RefusedError{Reason: fmt.Sprintf(format, args...), Advice: advice}
+}
+
+// NotFoundError says that there is nothing of the kind to act on.
+type NotFoundError struct{ What string }
+
+func (e *NotFoundError) Error() string { return e.What + " does not exist" }
+
+// errDryRun rolls back what was only tried.
+var errDryRun = errors.New("dry run")
+
+// action is one transaction of an operator, with what it takes to decide.
+type action struct {
+	ctx context.Context
+	OperatorTx
+	o     *Operator
+	older map[coordinate]*Envelope
+	log   *TopicPartition // where the records are that may have to be read again
+}
+
+// do carries out an action in one transaction. A race that was lost and a
+// record that has to be read again lead to another try, as do failures that pass when
+// repeatable says that doing it twice does no harm (the outcome of a commit may be unknown).
+func (o *Operator) do(ctx context.Context, execute, repeatable bool, work func(a *action) error) error {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = o.cfg.RetryBase, o.cfg.RetryCap, 2
+	a := &action{o: o, older: make(map[coordinate]*Envelope), log: &TopicPartition{Topic: o.cfg.Topic}}
+	for try := 1; ; try++ {
+		err := o.once(ctx, execute, a, work)
+		if err == nil || errors.Is(err, errDryRun) {
+			return nil
+		}
+		if needed, ok := isOneOf[*errOlderNeeded](err); ok {
+			if err := readOlder(ctx, o.cfg.Timeout, o.cfg.Older, o.cfg.Decoder, a.older, *a.log, needed.coordinates); err != nil {
+				return err
+			}
+			continue
+		}
+		class := o.classify(err)
+		again := errors.Is(err, errGuardMissed) || repeatable && (class == Transient || class == LostRace || class == TooSlow)
+		if !again || try >= o.cfg.Tries || ctx.Err() != nil {
+			return err
+		}
+		delay := wait.NextBackOff()
+		o.log.Warn("the transaction failed, trying again", "class", class.String(), "in", delay.String(), "error", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(delay):
+		}
+	}
+}
+
+func (o *Operator) once(ctx context.Context, execute bool, a *action, work func(a *action) error) error {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Timeout)
+	defer cancel()
+	return o.cfg.Store.InOperatorTx(ctx, func(ctx context.Context, tx OperatorTx) (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = &panicError{value: v, stack: debug.Stack()}
+			}
+		}()
+		a.ctx, a.OperatorTx = ctx, tx
+		if err := work(a); err != nil {
+			return err
+		}
+		if !execute {
+			return errDryRun
+		}
+		return nil
+	})
+}
+
+func (o *Operator) classify(err error) Failure {
+	var refused *RefusedError
+	var missing *NotFoundError
+	var panicked *panicError
+	switch {
+	case errors.As(err, &refused), errors.As(err, &missing):
+		return Unhealthy
+	case errors.As(err, &panicked):
+		return BadData
+	case errors.Is(err, errGuardMissed):
+		return LostRace
+	}
+	return o.cfg.Store.Classify(err)
+}
+
+// turn locks an order and reads everything that deciding on it takes.
+func (a *action) turn(orderID string, items []*item, drainLimit int) (*turn, *work, error) {
+	w := newWork(orderID, nil)
+	w.items = items
+	t := &turn{
+		tx: a.OperatorTx, group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: drainLimit,
+		works: map[string]*work{orderID: w}, sorted: []*work{w}, drained: &[]DrainedEvent{},
+	}
+	if err := t.lock(a.ctx, t.sorted); err != nil {
+		return nil, nil, err
+	}
+	return t, w, t.drain(a.ctx, w)
+}
+
+// finish writes what was decided.
+func (a *action) finish(t *turn, w *work) error {
+	w.settle()
+	if err := t.checkOlder(); err != nil {
+		return err
+	}
+	lost, err := t.write(a.ctx, t.sorted)
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return errGuardMissed
+	}
+	return t.keep(a.ctx)
+}
+
+// row locks an order's row.
+func (a *action) row(orderID string) (*Row, error) {
+	rows, err := a.LockRows(a.ctx, []string{orderID})
+	if err != nil {
+		return nil, fmt.Errorf("locking order %s: %w", quoted(orderID), err)
+	}
+	return rows[orderID], nil
+}
+
+// Standing is how an order stands, before or after an action.
+type Standing struct {
+	OrderID    string `json:"order_id"`
+	Version    int64  `json:"version"`
+	State      string `json:"state"`
+	Status     Status `json:"projection_status"`
+	WaitingFor int64  `json:"waiting_for_version,omitempty"`
+}
+
+func standing(r *Row) Standing {
+	return Standing{r.OrderID, r.Version, string(r.State), r.Status, r.WaitingFor()}
+}
+
+func needComment(by By) error {
+	switch {
+	case strings.TrimSpace(by.Actor) == "":
+		return errors.New("nobody is named who does it")
+	case strings.TrimSpace(by.Comment) == "":
+		return errors.New("there is no comment that says why")
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+SELECT id, order_id, kind, from_version, to_version, coalesce(letter_id, 0), coalesce(kafka_topic, ''), topic_id, coalesce(kafka_partition, 0),
+       coalesce(kafka_offset, 0), digest, substitute, by_coordinates, actor, comment, decided_at, undone_at, undone_by, undone_comment
+FROM operator_decisions
+WHERE id = $1
+FOR UPDATE
