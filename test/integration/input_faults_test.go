@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate"
 	"github.com/orderprojector/orderprojector/test/testenv"
 )
@@ -24,27 +25,36 @@ func rough() generate.Rates {
 // Every fault that the generator knows ends where the fold says, and reading the
 // whole topic once more touches no row.
 func TestEveryFaultIsAccountedFor(t *testing.T) {
-	for _, traffic := range []generate.Config{
-		{Seed: 1, Orders: 3200, Long: 400, Amendments: 120, Rates: rough()},
-		{Seed: randomSeed(t), Orders: 3200, Long: 300, Amendments: 80, Rates: rough()},
-		{Seed: 3, Orders: 2000, InFlight: 2000, Delay: 1000, Rates: generate.Faulty()},
+	for _, c := range []struct {
+		traffic generate.Config
+		batch   int // records per batch; 0 for the default
+		cache   config.ByteSize
+	}{
+		{traffic: generate.Config{Seed: 1, Orders: 3200, Long: 400, Amendments: 120, Rates: rough()}},
+		{traffic: generate.Config{Seed: randomSeed(t), Orders: 3200, Long: 300, Amendments: 80, Rates: rough()}, batch: 100, cache: 1 << 20},
+		{traffic: generate.Config{Seed: 3, Orders: 2000, InFlight: 2000, Delay: 1000, Rates: generate.Faulty()}},
 	} {
-		t.Run(fmt.Sprint("seed ", traffic.Seed), func(t *testing.T) {
+		t.Run(fmt.Sprint("seed ", c.traffic.Seed), func(t *testing.T) {
 			s := newStage(t, stageConfig{Partitions: 4})
-			summary := s.generate(traffic)
+			size := func(cfg *config.Config) {
+				if c.batch > 0 {
+					cfg.Projection.BatchMaxRecords, cfg.Projection.CacheBytes = c.batch, c.cache
+				}
+			}
+			summary := s.generate(c.traffic)
 			for _, fault := range generate.Faults() {
 				if summary.Faults[fault] == 0 {
 					t.Errorf("the traffic has no %v", fault)
 				}
 			}
-			p := s.start()
+			p := s.start(size)
 			s.awaitDrained()
 			result := s.judge()
 			if total := result.Counts().Total(); total != summary.Records {
 				t.Errorf("%d records were accounted for, %d were sent", total, summary.Records)
 			}
 			p.Stop()
-			s.rereadAll(summary.Records)
+			s.rereadAll(summary.Records, size)
 			s.compare(result)
 		})
 	}
@@ -52,13 +62,13 @@ func TestEveryFaultIsAccountedFor(t *testing.T) {
 
 // rereadAll rewinds the group to the start of the topic, lets the program read
 // everything again, and checks that this touched no row. The group has no members before and after.
-func (s *stage) rereadAll(records int64) {
+func (s *stage) rereadAll(records int64, changes ...func(*config.Config)) {
 	s.t.Helper()
 	s.awaitDisconnected()
 	before, beforeRows := s.touched(), s.contents()
 
 	s.readAgain()
-	p := s.start()
+	p := s.start(changes...)
 	testenv.Await(s.t, patience, func() (bool, string) {
 		got := metric(s.t, p.Registry(), "orderprojector_reread_records_total")
 		return int64(got) == records, fmt.Sprintf("%v of %d records were read again", got, records)

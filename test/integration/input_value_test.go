@@ -136,6 +136,8 @@ func TestUnknownTypesWait(t *testing.T) {
 		record("o-4", event("o-4", 1, "OrderCreated.v1", `{"customer_id":"c-1","total":{"amount":"19.99","currency":"EUR","tax":"3.19"},"gift":true,"notes":[1,{"a":null}]}`)),
 		record("o-4", event("o-4", 2, "OrderPaid", `{"payment_id":"p-1","amount":{"amount":"19.99","currency":"EUR"},"gift":true}`)),
 	)
+	big := strings.Repeat("x", 1_000_000) // what nobody asked for may be big, too
+	s.produce(record("o-5", event("o-5", 1, "OrderCreated.v1", `{"customer_id":"c-1","total":{"amount":"19.99","currency":"EUR"},"note":"`+big+`"}`)), paid("o-5", 2))
 	const burst = 1000
 	var records []*kgo.Record
 	for i := range burst {
@@ -155,6 +157,7 @@ func TestUnknownTypesWait(t *testing.T) {
 		{"o-2", "paid", "blocked", `"OrderShipped.v99"`, 2},
 		{"o-3", "packed", "ok", "", 3},
 		{"o-4", "paid", "ok", "", 2},
+		{"o-5", "paid", "ok", "", 2},
 		{"b-0999", "pending", "blocked", `"OrderGiftWrapped.v3"`, 1},
 		{"after-b-0999", "pending", "ok", "", 1},
 	} {
