@@ -17,9 +17,14 @@ import (
 // Limits of one client. Together they bound what a response can cost in
 // memory and how long a call can hang.
 const (
-	dialTimeout    = 5 * time.Second
-	requestTimeout = 5 * time.Second // on top of the time that a request itself may wait on the broker
+	dialTimeout = 5 * time.Second
+	// A connection that fell silent is found out by the first request that uses
+	// it. To fetch again can take three of them one after the other: the fetch, and
+	// the lookups of the topic at two brokers.
+	requestTimeout = 3 * time.Second // on top of the time that a request itself may wait on the broker
 	retryTimeout   = 10 * time.Second
+	commitTimeout  = 5 * time.Second
+	tokenTimeout   = 5 * time.Second // to get an OAuth token
 	maxBackoff     = 2 * time.Second
 
 	// callTimeout is the deadline of one administrative call, retries included.

@@ -19,7 +19,7 @@ const instanceReleaseLimit = 90 * time.Second
 
 // A membership is what the group tells a session.
 type membership interface {
-	assigned(partitions []int32)
+	assigned(partitions []int32, rebalanced bool)
 	revoked(partitions []int32)
 	lost(partitions []int32)
 	groupFailed(err error)
@@ -35,6 +35,12 @@ type member struct {
 	instanceID string
 	logger     *slog.Logger
 	opened     chan struct{} // callbacks wait for it
+	closing    chan struct{} // ends what a callback waits for
+
+	// Used by the assignment callback alone.
+	lastAssigned   time.Time
+	lastGeneration int32
+	restarts       int
 
 	mu              sync.Mutex
 	joined          bool
@@ -49,7 +55,7 @@ type member struct {
 func newMember(opts []kgo.Opt, cfg ConsumerConfig, logger *slog.Logger, on membership) (*member, error) {
 	m := &member{
 		group: cfg.Group, topic: cfg.Topic, instanceID: cfg.InstanceID,
-		logger: logger, opened: make(chan struct{}), since: time.Now(),
+		logger: logger, opened: make(chan struct{}), closing: make(chan struct{}), since: time.Now(),
 	}
 	pick := func(fn func([]int32)) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
@@ -70,8 +76,9 @@ func newMember(opts []kgo.Opt, cfg ConsumerConfig, logger *slog.Logger, on membe
 		kgo.HeartbeatInterval(cfg.HeartbeatInterval),
 		kgo.RebalanceTimeout(cfg.RebalanceTimeout),
 		kgo.OnPartitionsAssigned(pick(func(partitions []int32) {
+			rebalanced := m.pace(len(partitions) > 0)
 			m.set(true, nil)
-			on.assigned(partitions)
+			on.assigned(partitions, rebalanced)
 		})),
 		kgo.OnPartitionsRevoked(pick(on.revoked)),
 		kgo.OnPartitionsLost(pick(func(partitions []int32) {
@@ -96,6 +103,27 @@ func newMember(opts []kgo.Opt, cfg ConsumerConfig, logger *slog.Logger, on membe
 	}
 	m.client = client
 	return m, nil
+}
+
+// pace reports whether the group has a new generation, and slows down a client
+// that starts the same one again and again: with the consumer protocol, while
+// no broker answers, it does so hundreds of times a second.
+func (m *member) pace(somethingNew bool) (rebalanced bool) {
+	_, generation := m.client.GroupMetadata()
+	rebalanced = somethingNew || generation != m.lastGeneration
+	if rebalanced || time.Since(m.lastAssigned) > 2*maxBackoff {
+		m.restarts = 0
+	} else {
+		m.restarts++
+	}
+	m.lastAssigned, m.lastGeneration = time.Now(), generation
+	if m.restarts > 0 {
+		select {
+		case <-time.After(backoff(m.restarts - 1)):
+		case <-m.closing:
+		}
+	}
+	return rebalanced
 }
 
 // open lets the callbacks through.
@@ -177,7 +205,7 @@ func (m *member) watch(ctx context.Context) error {
 
 // commit is a commitFunc.
 func (m *member) commit(ctx context.Context, positions map[int32]int64) (map[int32]error, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	offsets := make(map[int32]kgo.EpochOffset, len(positions))
 	for partition, position := range positions {
@@ -215,6 +243,7 @@ func (m *member) commit(ctx context.Context, positions map[int32]int64) (map[int
 // close leaves the group (a static member keeps its place) and closes the
 // client, within the time that ctx gives.
 func (m *member) close(ctx context.Context) {
+	close(m.closing)
 	err := m.client.LeaveGroupContext(ctx)
 	if m.instanceID != "" && errors.Is(err, kerr.InvalidRequest) {
 		err = m.pause(ctx)

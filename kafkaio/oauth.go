@@ -65,7 +65,7 @@ func (c OAuthConfig) source(logger *slog.Logger) tokenSource {
 		if strings.HasPrefix(c.TokenURL, "http:") {
 			logger.Warn("the OAuth client secret is sent over an unencrypted connection", "hint", "use an https token URL")
 		}
-		return &tokenEndpoint{config: c, client: &http.Client{Timeout: requestTimeout}}
+		return &tokenEndpoint{config: c, client: &http.Client{Timeout: tokenTimeout}}
 	default:
 		return staticToken(c.Token)
 	}

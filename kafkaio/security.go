@@ -47,7 +47,7 @@ func (c ClientConfig) saslMechanism(logger *slog.Logger) sasl.Mechanism {
 	case OAuthBearer:
 		source := c.OAuth.source(logger)
 		return oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 			defer cancel()
 			token, err := source.token(ctx)
 			if err != nil {
