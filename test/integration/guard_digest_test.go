@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -75,7 +74,7 @@ func TestAnOlderRecordThatIsGone(t *testing.T) {
 	s.produce(created("o-1"), created("o-2"))
 	s.awaitDrained()
 	before := s.read()
-	s.deleteBefore(2)
+	s.deleteBefore(0, 2)
 
 	same, other := created("o-1"), rewritten("o-2")
 	s.produce(same, other, amended("o-2", 2, "2.00"))
@@ -89,16 +88,6 @@ func TestAnOlderRecordThatIsGone(t *testing.T) {
 	if s.counted("duplicate") != 1 {
 		t.Error("the same bytes need no comparing: a duplicate")
 	}
-}
-
-// deleteBefore deletes the records of partition 0 below an offset.
-func (s *stage) deleteBefore(offset int64) {
-	s.t.Helper()
-	var offsets kadm.Offsets
-	offsets.AddOffset(s.topic, 0, offset, -1)
-	deleted, err := s.admin.DeleteRecords(s.t.Context(), offsets)
-	must(s.t, err)
-	must(s.t, deleted.Error())
 }
 
 // foldGone folds records that are no longer in the topic and then the topic, where what is uncomparable has other content.

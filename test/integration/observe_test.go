@@ -133,7 +133,7 @@ func TestAHaltedPartitionIsUnhealthy(t *testing.T) {
 	s.awaitDrained()
 	p.Stop()
 	s.produce(amended("o-1", 2, "2.00"), amended("o-1", 3, "3.00"))
-	s.deleteBefore(3)
+	s.deleteBefore(0, 3)
 	p = s.start()
 	s.produce(on(1, created("p-2")))
 	s.awaitSQL(`SELECT EXISTS (SELECT FROM orders WHERE order_id = 'p-2')`)

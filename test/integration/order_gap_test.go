@@ -4,14 +4,10 @@ package integration_test
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/orderprojector/orderprojector/test/testenv"
 )
 
 // The first events of thousands of orders never come, because the log was
@@ -32,13 +28,10 @@ func TestOrdersWithoutTheirFirstEvents(t *testing.T) {
 
 	peaks := make([]int64, 3)
 	for run := range peaks {
-		p := s.startProcess()
-		address := listening(t, p)
+		p := s.spawn()
 		if run > 0 { // the numbers of the database are there from the start
-			awaitScrape(t, address, "orderprojector_parked_events", float64(3*orders+1))
-			if scrape(t, address, "orderprojector_parked_oldest_seconds") <= 0 {
-				t.Error("the oldest parked event has no age")
-			}
+			awaitMetric(t, p, func(n float64) bool { return n == 3*orders+1 }, "orderprojector_parked_events")
+			awaitMetric(t, p, func(seconds float64) bool { return seconds > 0 }, "orderprojector_parked_oldest_seconds")
 			s.produce(created(fmt.Sprint("late-", run)))
 		}
 		s.awaitDrained()
@@ -110,41 +103,4 @@ func (s *stage) showsWaiting(orders int) {
 	if len(list) != orders {
 		s.t.Errorf("orders list --unapplied shows %d orders, wanted %d", len(list), orders)
 	}
-}
-
-var listeningLine = regexp.MustCompile(`msg=listening address=(\S+)`)
-
-// listening waits until a process listens, and returns its address.
-func listening(t testing.TB, p *testenv.Process) string {
-	t.Helper()
-	p.AwaitOutput(patience, "msg=listening")
-	return listeningLine.FindStringSubmatch(p.Stderr())[1]
-}
-
-// scrape returns the sum of a metric's series at an address, -1 when there is none.
-func scrape(t testing.TB, address, name string) float64 {
-	t.Helper()
-	_, body := get(address, "/metrics")
-	sum, found := 0.0, false
-	for line := range strings.Lines(body) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest[0] != ' ' && rest[0] != '{' {
-			continue
-		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndex(rest, " ")+1:]), 64)
-		must(t, err)
-		sum, found = sum+value, true
-	}
-	if !found {
-		return -1
-	}
-	return sum
-}
-
-func awaitScrape(t testing.TB, address, name string, want float64) {
-	t.Helper()
-	testenv.Await(t, patience, func() (bool, string) {
-		got := scrape(t, address, name)
-		return got == want, fmt.Sprintf("%s is %v, wanted %v", name, got, want)
-	})
 }
