@@ -3,6 +3,7 @@ package kafkaio_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -178,6 +179,58 @@ func TestStaticMemberOfConsumerProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitCommitted(t, c, 0, int64(i+1))
+	}
+}
+
+// countingLog counts the lines with one message.
+type countingLog struct {
+	slog.Handler
+	message string
+	count   *atomic.Int64
+}
+
+func (l countingLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l countingLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l countingLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == l.message {
+		l.count.Add(1)
+	}
+	return nil
+}
+
+// With the consumer protocol the client asks for offsets without a pause when
+// the broker goes away at the wrong moment.
+func TestNoBusyLoopWithoutBroker(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Start(t, kfake.SeedTopics(1, topic))
+	cfg := fast()
+	cfg.GroupProtocol, cfg.ShutdownGrace = kafkaio.ConsumerProtocol, time.Second
+	c.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		go c.Close()
+		return nil, fmt.Errorf("the broker goes away"), true
+	})
+	var failures atomic.Int64
+	logger := slog.New(countingLog{slog.DiscardHandler, "fetch offsets failed with non-retryable error", &failures})
+	consumer, err := kafkaio.NewConsumer(clientConfig(c), cfg, newFakeHandler(), logger, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- consumer.Run(ctx) }()
+	eventually(t, "a failure", func() bool { return failures.Load() > 0 })
+	<-time.After(2 * time.Second)
+	if n := failures.Load(); n > 20 {
+		t.Errorf("%d requests for offsets failed within two seconds", n)
+	}
+	cancel()
+	began := time.Now()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > cfg.ShutdownGrace+500*time.Millisecond {
+		t.Errorf("stopping took %s", took)
 	}
 }
 

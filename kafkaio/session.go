@@ -136,8 +136,10 @@ func (s *session) shutdown(ctx context.Context, commit bool) {
 }
 
 // assigned begins new partitions. It returns at once: the group waits for it.
-func (s *session) assigned(partitions []int32) {
-	s.metrics.rebalances.Inc()
+func (s *session) assigned(partitions []int32, rebalanced bool) {
+	if rebalanced {
+		s.metrics.rebalances.Inc()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {

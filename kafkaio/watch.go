@@ -29,13 +29,13 @@ func (s *session) watchLoop(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errTopicMissing):
-			s.health.failed(err)
+			s.unreachable(err)
 			if missing++; missing >= missingLimit {
 				return err
 			}
 			continue
 		case err != nil:
-			s.health.failed(err)
+			s.unreachable(err)
 			continue
 		case id != s.topicID:
 			return fmt.Errorf("%w: %s was %s and is %s", errTopicRecreated, s.cfg.Topic, s.topicID, id)
@@ -53,10 +53,12 @@ func (s *session) watchLoop(ctx context.Context) error {
 func (s *session) list(ctx context.Context) {
 	all, err := listBounds(ctx, s.admin, s.cfg.Topic)
 	if err != nil {
-		s.health.failed(err)
+		s.unreachable(err)
 		return
 	}
-	s.health.answered()
+	if away := s.health.answered(); away > 0 {
+		s.logger.Info("the kafka cluster answers again", "after", away.Round(time.Millisecond))
+	}
 	for _, w := range s.owned() {
 		b, ok := all[w.tp.Partition]
 		if !ok {
@@ -66,6 +68,12 @@ func (s *session) list(ctx context.Context) {
 		if w.state.suspicious(b) {
 			s.probe(ctx, w, b)
 		}
+	}
+}
+
+func (s *session) unreachable(err error) {
+	if s.health.failed(err) {
+		s.logger.Warn("the kafka cluster does not answer; consuming goes on when it does", "error", err)
 	}
 }
 
