@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 // GroupProtocol is the consumer group protocol. The values are Kafka's own.
@@ -74,6 +76,10 @@ type ConsumerConfig struct {
 
 	// OnDataLoss defaults to halt.
 	OnDataLoss DataLossPolicy
+
+	// Gate, while it is closed, keeps records from being fetched and applied. Membership,
+	// heartbeats and idle checks go on, and a batch in flight finishes. nil is always open.
+	Gate projection.Gate
 }
 
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
@@ -103,8 +109,16 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	if c.OnDataLoss == "" {
 		c.OnDataLoss = HaltOnDataLoss
 	}
+	if c.Gate == nil {
+		c.Gate = openGate{}
+	}
 	return c
 }
+
+// openGate is always open.
+type openGate struct{}
+
+func (openGate) Closed() (error, <-chan struct{}) { return nil, nil }
 
 func orDuration(d *time.Duration, byDefault time.Duration) {
 	if *d == 0 {

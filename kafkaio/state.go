@@ -29,6 +29,7 @@ type partitionState struct {
 	lastError    string
 	haltReason   string
 	haltHint     string
+	gateClosed   error // why nothing is fetched; nil while the gate is open
 }
 
 func newPartitionState() *partitionState {
@@ -64,6 +65,16 @@ func (s *partitionState) moved(position int64) {
 	s.position = position
 	// A record that was read was stable: the end is at least here, whatever the last listing said.
 	s.bounds.end = max(s.bounds.end, position)
+}
+
+// closed takes what the gate says. Time that passed behind a closed gate is no stall.
+func (s *partitionState) closed(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why == nil && s.gateClosed != nil {
+		s.lastProgress = time.Now()
+	}
+	s.gateClosed = why
 }
 
 func (s *partitionState) applying(batch []projection.Record) {

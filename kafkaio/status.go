@@ -16,6 +16,8 @@ type Status struct {
 	// Waiting says why nothing is consumed at all; empty while a session runs.
 	Waiting string
 	Member  MemberStatus
+	// Paused says why nothing is fetched although nothing is wrong; nil while the gate is open.
+	Paused error
 	// LastContact is when a broker last answered, ContactError what went wrong since.
 	LastContact  time.Time
 	ContactError string
@@ -73,6 +75,7 @@ func (c *Consumer) Status() Status {
 	s, waiting := c.current, c.waiting
 	c.mu.Unlock()
 	status := Status{Topic: c.cfg.Topic, Group: c.cfg.Group, Waiting: waiting}
+	status.Paused, _ = c.cfg.Gate.Closed()
 	last, err := c.contact.state()
 	status.LastContact = last
 	if err != nil {
@@ -134,7 +137,7 @@ func (w *worker) status(now time.Time) PartitionStatus {
 }
 
 // Healthy returns nil while consumption makes progress or has nothing to do.
-// Slow but moving is healthy. It fails when there is no session, the member is
+// Slow but moving is healthy. It fails while the gate is closed, when there is no session, the member is
 // out of its group or no broker answers for the stall limit, when a partition
 // is halted, or when one has lag and made no progress for the stall limit.
 func (c *Consumer) Healthy() error {
@@ -146,6 +149,9 @@ func (s Status) healthy(now time.Time, limit time.Duration) error {
 		return errors.New(s.Waiting)
 	}
 	var errs []error
+	if s.Paused != nil {
+		errs = append(errs, s.Paused)
+	}
 	if now.Sub(s.LastContact) > limit {
 		errs = append(errs, fmt.Errorf("no broker has answered for %s: %s", now.Sub(s.LastContact).Round(time.Second), s.ContactError))
 	}
@@ -157,7 +163,7 @@ func (s Status) healthy(now time.Time, limit time.Duration) error {
 		switch {
 		case p.HaltedReason != "":
 			errs = append(errs, &projection.HaltError{Reason: fmt.Sprintf("%s-%d: %s", p.Topic, p.Partition, p.HaltedReason), Hint: p.HaltedHint})
-		case idle <= limit:
+		case idle <= limit, s.Paused != nil:
 		case !p.Assigned:
 			errs = append(errs, fmt.Errorf("%s-%d: not started for %s: %s", p.Topic, p.Partition, idle.Round(time.Second), p.LastError))
 		case p.Lag > 0:

@@ -109,7 +109,7 @@ func (s *session) probe(ctx context.Context, w *worker, b logBounds) {
 func (s *partitionState) suspicious(b logBounds) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.assignedYet && s.haltReason == "" && !s.inFlight && s.lastError == "" &&
+	return s.assignedYet && s.haltReason == "" && s.gateClosed == nil && !s.inFlight && s.lastError == "" &&
 		s.lagLocked() > 0 && s.position < b.end && time.Since(s.lastProgress) > probeAfter
 }
 

@@ -122,7 +122,6 @@ func (w *worker) serve() error {
 	if err := w.withinLog(handler, logBounds{a.LogStart, a.LogEnd}); err != nil {
 		return err
 	}
-	w.session.fetcher.start(w.feed, w.position)
 	defer w.session.fetcher.stop(w.feed)
 	return w.loop(handler)
 }
@@ -215,12 +214,24 @@ func (w *worker) moveTo(position int64) {
 	w.session.committer.move(w.stay, position)
 }
 
-// loop applies what arrives.
+// loop applies what arrives, and waits while the gate is closed.
 func (w *worker) loop(handler projection.PartitionHandler) error {
 	cfg := w.session.cfg
 	check := time.NewTimer(cfg.CheckInterval)
 	defer check.Stop()
+	fetching := false
 	for w.stopping.Err() == nil {
+		closed, changed := cfg.Gate.Closed()
+		w.state.closed(closed)
+		switch {
+		case closed == nil && !fetching:
+			w.session.fetcher.start(w.feed, w.position)
+			fetching = true
+		case closed != nil && fetching:
+			// What was fetched is dropped, so that a long pause holds no memory.
+			w.session.fetcher.stop(w.feed)
+			fetching = false
+		}
 		if batch := w.feed.take(cfg.MaxBatchRecords, cfg.MaxBatchBytes); len(batch) > 0 {
 			w.session.fetcher.taken(w.feed)
 			if err := w.apply(handler, batch); err != nil {
@@ -237,6 +248,7 @@ func (w *worker) loop(handler projection.PartitionHandler) error {
 		}
 		select {
 		case <-w.feed.ready:
+		case <-changed:
 		case <-w.stopping.Done():
 		case <-check.C:
 			if err := w.check(handler); err != nil {

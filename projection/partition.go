@@ -129,6 +129,7 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 	began := time.Now()
 	t := &turn{group: p.key.Group, decoder: p.projector.cfg.Decoder, batch: b, older: p.older, drainLimit: drainLimit}
 	var counts Counts
+	var trip *BreakerTrip
 	err := p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
 		t.tx = tx
 		mark, err := p.fence(ctx, tx, b.begin)
@@ -149,10 +150,14 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 		if err := tx.AdvanceWatermark(ctx, p.key, b.next, counts, 0); err != nil {
 			return fmt.Errorf("advancing the watermark: %w", err)
 		}
-		return nil
+		trip, err = p.judge(ctx, tx, b, counts, mark.NextOffset)
+		return err
 	})
 	if err != nil {
 		return err
+	}
+	if trip != nil {
+		p.projector.cfg.Control.tripped(*trip)
 	}
 	p.position, p.seen = b.next, max(p.seen, b.next)
 	for _, w := range t.sorted {
@@ -162,6 +167,25 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 	}
 	p.observe(b, counts, began)
 	return nil
+}
+
+// judge opens the breaker when the batch's refused events are the ones too many. It
+// costs nothing where none was refused.
+func (p *partition) judge(ctx context.Context, tx Tx, b *batch, counts Counts, mark int64) (*BreakerTrip, error) {
+	control := p.projector.cfg.Control
+	if control == nil || control.cfg.Breaker.Disabled || counts[Invalid]+counts[Conflict]+counts[Illegal] == 0 {
+		return nil, nil
+	}
+	policy := control.cfg.Breaker
+	window, err := tx.NoteRefusals(ctx, p.key, b.refusals(mark, policy.MinLetters), policy)
+	if err != nil {
+		return nil, err
+	}
+	trip, open := policy.judge(window)
+	if !open {
+		return nil, nil
+	}
+	return &trip, tx.TripBreaker(ctx, p.key.Group, trip)
 }
 
 func (p *partition) observe(b *batch, counts Counts, began time.Time) {

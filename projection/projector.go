@@ -30,6 +30,9 @@ type ProjectorConfig struct {
 	Decoder Decoder      // JSONDecoder when nil
 	Older   RecordReader // reads records again to compare; required
 	Logger  *slog.Logger
+	// Control says whether the group may consume, and is told when the breaker
+	// opens; nil means always, and no breaker.
+	Control *Control
 	// Registerer takes the metrics; nil means none are exported.
 	Registerer prometheus.Registerer
 

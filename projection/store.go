@@ -64,6 +64,12 @@ type Tx interface {
 	// whose predecessor is applied, or an open blocking letter that is
 	// overtaken. It looks at a bounded number of candidates; next is where to go on, empty at the end.
 	Drainable(ctx context.Context, after string, limit int) (orderIDs []string, next string, err error)
+	// NoteRefusals adds refused events of a partition to its group's breaker window,
+	// and returns the window with them. It comes behind AdvanceWatermark, which counts them as events.
+	NoteRefusals(ctx context.Context, key WatermarkKey, refused []Refusals, policy BreakerPolicy) (BreakerWindow, error)
+	// TripBreaker stores that the group's breaker is open, unless it is already.
+	TripBreaker(ctx context.Context, group string, trip BreakerTrip) error
+
 	// TrySweepLock takes a lock that one transaction at a time can have.
 	TrySweepLock(ctx context.Context) (bool, error)
 }

@@ -21,6 +21,11 @@ func (p *Projector) Sweep(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		if p.cfg.Control != nil {
+			if why, _ := p.cfg.Control.Closed(); why != nil {
+				continue // nothing is applied while the group is paused
+			}
+		}
 		if _, err := p.SweepOnce(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("sweeping parked events failed, trying again later", "error", err)
 		}

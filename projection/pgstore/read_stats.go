@@ -19,8 +19,9 @@ type Stats struct {
 
 // LetterCount counts the dead letters of one status and reason.
 type LetterCount struct {
-	Status, Reason string
-	Letters        int64
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Letters int64  `json:"letters"`
 }
 
 // WatermarkAge is how long ago a partition's watermark advanced, by the

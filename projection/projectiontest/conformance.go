@@ -31,6 +31,7 @@ func Conformance(t *testing.T, open func(t *testing.T) projection.Store) {
 		"letters":                 letters,
 		"drainable orders":        drainable,
 		"rollback":                rollback,
+		"breaker":                 breaker,
 	} {
 		t.Run(name, func(t *testing.T) { test(&suite{T: t, store: open(t)}) })
 	}

@@ -45,6 +45,8 @@ type state struct {
 	audit     []projection.AuditEntry
 	jobs      []projection.RedriveJob
 	lastID    int64 // of letters and decisions
+
+	control control
 }
 
 // StoredLetter is a letter with its status.
@@ -71,6 +73,7 @@ func (s state) clone() state {
 		rows: maps.Clone(s.rows), archive: maps.Clone(s.archive), parked: maps.Clone(s.parked),
 		letters: slices.Clone(s.letters), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
 		decisions: slices.Clone(s.decisions), audit: slices.Clone(s.audit), jobs: slices.Clone(s.jobs), lastID: s.lastID,
+		control: s.control.clone(),
 	}
 	for id, entries := range c.archive {
 		c.archive[id] = maps.Clone(entries)

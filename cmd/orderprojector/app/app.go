@@ -55,6 +55,7 @@ type App struct {
 	writePool, readPool *pgxpool.Pool
 	reader              *pgstore.Reader
 	records             *kafkaio.RecordReader
+	control             *projection.Control
 	projector           *projection.Projector
 	consumer            *kafkaio.Consumer
 	copies              *letterCopies // nil when switched off
@@ -119,9 +120,18 @@ func (a *App) buildPipeline() (err error) {
 	if a.records, err = kafkaio.NewRecordReader(client, a.logger); err != nil {
 		return err
 	}
+	store := pgstore.New(a.writePool)
+	a.control, err = projection.NewControl(projection.ControlConfig{
+		Group: a.cfg.Kafka.Group, Store: store, Logger: a.logger, Registerer: a.registry,
+		Breaker: projection.BreakerPolicy{Disabled: !a.cfg.Projection.Breaker},
+	})
+	if err != nil {
+		return err
+	}
 	a.projector, err = projection.NewProjector(projection.ProjectorConfig{
 		Group:      a.cfg.Kafka.Group,
-		Store:      pgstore.New(a.writePool),
+		Store:      store,
+		Control:    a.control,
 		Older:      a.records,
 		Logger:     a.logger,
 		Registerer: a.registry,
@@ -133,7 +143,7 @@ func (a *App) buildPipeline() (err error) {
 	if err != nil {
 		return err
 	}
-	a.consumer, err = kafkaio.NewConsumer(client, consumerConfig(a.cfg), a.projector, a.logger, a.registry)
+	a.consumer, err = kafkaio.NewConsumer(client, consumerConfig(a.cfg, a.control), a.projector, a.logger, a.registry)
 	if err != nil {
 		return err
 	}
@@ -191,6 +201,7 @@ func (a *App) work(ctx context.Context) error {
 	beside, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { a.stats.run(beside) })
+	background.Go(func() { a.control.Run(beside) })
 	background.Go(func() { a.projector.Sweep(beside) })
 	if a.copies != nil {
 		background.Go(func() { a.copies.run(beside) })

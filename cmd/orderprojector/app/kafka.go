@@ -5,6 +5,7 @@ import (
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
 	"github.com/orderprojector/orderprojector/kafkaio"
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 // KafkaClient translates the connection settings.
@@ -42,7 +43,7 @@ func clientID(configured string) string {
 }
 
 // consumerConfig translates the group settings.
-func consumerConfig(cfg config.Config) kafkaio.ConsumerConfig {
+func consumerConfig(cfg config.Config, gate projection.Gate) kafkaio.ConsumerConfig {
 	return kafkaio.ConsumerConfig{
 		Group:           cfg.Kafka.Group,
 		Topic:           cfg.Kafka.Topic,
@@ -53,5 +54,6 @@ func consumerConfig(cfg config.Config) kafkaio.ConsumerConfig {
 		MaxBatchRecords: cfg.Projection.BatchMaxRecords,
 		MaxBatchBytes:   int64(cfg.Projection.BatchMaxBytes),
 		OnDataLoss:      kafkaio.DataLossPolicy(cfg.Kafka.OnDataLoss),
+		Gate:            gate,
 	}
 }

@@ -102,6 +102,7 @@ type Database struct {
 type Projection struct {
 	BatchMaxRecords int
 	BatchMaxBytes   ByteSize
+	Breaker         bool     // pause the group when most events become dead letters
 	CacheBytes      ByteSize // current rows kept in memory, over all partitions
 }
 
@@ -140,6 +141,7 @@ func Default() Config {
 			IdleInTransactionTimeout: 10 * time.Second,
 		},
 		Projection: Projection{
+			Breaker:         true,
 			BatchMaxRecords: 4096,
 			BatchMaxBytes:   4 << 20,
 			CacheBytes:      32 << 20,

@@ -102,6 +102,8 @@ func (c *Config) settings() []setting {
 			usage: "most bytes of records in one transaction"},
 		{section: SectionProjection, name: "cache-bytes", env: "ORDERPROJECTOR_CACHE_BYTES", value: &p.CacheBytes,
 			usage: "memory for current orders"},
+		{section: SectionProjection, name: "breaker", env: "ORDERPROJECTOR_BREAKER", value: (*boolean)(&p.Breaker),
+			usage: "pause the group when most events of five minutes become dead letters of one reason"},
 
 		{section: SectionHTTP, name: "http-address", env: "ORDERPROJECTOR_HTTP_ADDRESS", value: (*text)(&c.HTTP.Address),
 			usage: "address of health, metrics and API; port 0 takes a free one"},
