@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -14,17 +16,19 @@ import (
 )
 
 const (
-	// readTimeout bounds one ReadRecord, retries included.
+	// readTimeout bounds one step of ReadRecords, retries included.
 	readTimeout = 15 * time.Second
-	// readBytes is how much a single record's fetch asks for at first: a
-	// batch is sent whole even if it is larger, but what follows is not.
-	readBytes = 32 << 10
+	// readBytes is how much a fetch for one record asks for: a batch is sent
+	// whole even if it is larger, but what follows is not. As long as records
+	// that are asked for lie close together, fetches grow up to readManyBytes.
+	readBytes     = 32 << 10
+	readManyBytes = 1 << 20
 	// missingTries is how often a topic must be missing, with growing waits
 	// between, before its records count as gone.
 	missingTries = 5
 )
 
-// RecordReader reads single records by their offset. It is safe for
+// RecordReader reads records by their offsets. It is safe for
 // concurrent use and opens its connections when it is first used.
 type RecordReader struct {
 	lazy *lazyClient
@@ -48,70 +52,90 @@ var _ projection.RecordReader = (*RecordReader)(nil)
 // Close closes the connections.
 func (r *RecordReader) Close() { r.lazy.close() }
 
-// ReadRecord returns the record at exactly that offset. The error is
-// projection.ErrRecordGone when the log no longer holds it: the offset was
-// removed or never used, belongs to an aborted transaction or a transaction
-// marker, or the topic is another one than tp says. Any other error is one of
-// the infrastructure, after retries within 15 s.
-func (r *RecordReader) ReadRecord(ctx context.Context, tp projection.TopicPartition, offset int64) (projection.Record, error) {
+// ReadRecords implements projection.RecordReader. A record is gone when its
+// offset was removed or never used, belongs to an aborted transaction or a
+// transaction marker, or the topic is another one than tp says. The error is one
+// of the infrastructure, when a step gets nowhere for 15 s.
+func (r *RecordReader) ReadRecords(ctx context.Context, tp projection.TopicPartition, offsets []int64, found func(projection.Record)) error {
 	client, err := r.lazy.get()
 	if err != nil {
-		return projection.Record{}, err
+		return err
 	}
 	raw := r.raw(client)
+	maxBytes := int32(readBytes)
+	for len(offsets) > 0 {
+		f, err := fetchAbout(ctx, raw, tp, offsets[0], maxBytes)
+		switch {
+		case errors.Is(err, errTopicRecreated), errors.Is(err, errTopicMissing):
+			return nil
+		case errors.Is(err, kerr.OffsetOutOfRange):
+			// Whatever else lies outside of the log needs no question of its own.
+			b, err := bounds(ctx, kadm.NewClient(client), tp)
+			if err != nil {
+				return fmt.Errorf("reading records again: %w", err)
+			}
+			offsets = slices.DeleteFunc(slices.Clone(offsets[1:]), func(o int64) bool { return o < b.start || o >= b.end })
+			continue
+		case err != nil:
+			return fmt.Errorf("reading records again: %w", err)
+		}
+		told := f.toldAbout(offsets)
+		f.pick(tp, offsets[:told], found)
+		offsets = offsets[told:]
+		if told > 1 {
+			maxBytes = min(2*maxBytes, readManyBytes)
+		} else {
+			maxBytes = readBytes
+		}
+	}
+	return nil
+}
+
+// fetchAbout fetches until the answer tells what is at an offset.
+func fetchAbout(ctx context.Context, raw *rawFetcher, tp projection.TopicPartition, offset int64, maxBytes int32) (fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-
-	maxBytes := int32(readBytes)
 	missing := 0
 	for tries := 0; ; tries++ {
 		f, err := raw.fetch(ctx, tp, offset, maxBytes)
-		if err == nil {
-			record, found, gone := pick(f, tp, offset)
-			if found || gone != nil {
-				return record, gone
-			}
+		switch {
+		case err == nil && f.toldAbout([]int64{offset}) == 1:
+			return f, nil
+		case err == nil:
 			err = fmt.Errorf("reading %s at offset %d: the broker sent no whole batch", tp, offset)
 			if f.size > 0 {
 				maxBytes = min(maxBytes*8, maxDecompressBytes)
 			}
-		}
-		switch {
 		case errors.Is(err, errTopicRecreated), errors.Is(err, kerr.OffsetOutOfRange):
-			return projection.Record{}, fmt.Errorf("%w: %w", projection.ErrRecordGone, err)
+			return f, err
 		case errors.Is(err, errTopicMissing):
 			if missing++; missing == missingTries {
-				return projection.Record{}, fmt.Errorf("%w: %w", projection.ErrRecordGone, err)
+				return f, err
 			}
 		}
 		if !sleep(ctx, backoff(tries)) {
-			return projection.Record{}, fmt.Errorf("reading one record again: %w", err)
+			return f, err
 		}
 	}
 }
 
-// pick finds the record in an answer. Neither a record nor an error means that
-// the answer does not tell.
-func pick(f fetched, tp projection.TopicPartition, offset int64) (projection.Record, bool, error) {
-	gone := func(why string) (projection.Record, bool, error) {
-		return projection.Record{}, false, fmt.Errorf("%w: %s at offset %d %s", projection.ErrRecordGone, tp, offset, why)
+// toldAbout is how many of the offsets, which ascend, an answer covers.
+func (f *fetched) toldAbout(offsets []int64) int {
+	n, _ := slices.BinarySearch(offsets, f.next)
+	if n < len(offsets) && offsets[n] >= f.bounds.end {
+		return len(offsets) // beyond the end there is nothing
 	}
+	return n
+}
+
+// pick hands over the records at offsets, both of which ascend.
+func (f *fetched) pick(tp projection.TopicPartition, offsets []int64, found func(projection.Record)) {
 	for _, rec := range f.records {
-		switch {
-		case rec.Offset < offset:
-			continue
-		case rec.Offset > offset:
-			return gone("holds no visible record")
-		case rec.Attrs.IsControl():
-			return gone("is a transaction marker")
+		for len(offsets) > 0 && offsets[0] < rec.Offset {
+			offsets = offsets[1:]
 		}
-		return toRecord(tp, rec), true, nil
+		if len(offsets) > 0 && offsets[0] == rec.Offset && !rec.Attrs.IsControl() {
+			found(toRecord(tp, rec))
+		}
 	}
-	switch {
-	case f.next > offset:
-		return gone("holds no visible record")
-	case offset >= f.bounds.end:
-		return gone("is beyond the end of the log")
-	}
-	return projection.Record{}, false, nil
 }

@@ -34,12 +34,18 @@ func TestRecordReader(t *testing.T) {
 	defer reader.Close()
 	tp := projection.TopicPartition{Topic: topic, TopicID: c.TopicInfo(topic).TopicID, Partition: 1}
 	ctx := context.Background()
-	read := func(offset int64) (string, error) {
-		rec, err := reader.ReadRecord(ctx, tp, offset)
-		if err == nil && (rec.TopicPartition != tp || rec.Offset != offset || string(rec.Key) != "key") {
-			t.Errorf("offset %d: coordinates %v %d", offset, rec.TopicPartition, rec.Offset)
+	errGone := errors.New("gone")
+	read := func(offset int64) (value string, err error) {
+		err = errGone
+		if readErr := reader.ReadRecords(ctx, tp, []int64{offset}, func(rec projection.Record) {
+			if rec.TopicPartition != tp || rec.Offset != offset || string(rec.Key) != "key" {
+				t.Errorf("offset %d: coordinates %v %d", offset, rec.TopicPartition, rec.Offset)
+			}
+			value, err = string(rec.Value), nil
+		}); readErr != nil {
+			return "", readErr
 		}
-		return string(rec.Value), err
+		return value, err
 	}
 	check := func() {
 		for offset, want := range map[int64]string{2: "2", 3: "3", 4: "4", 5: strings.Repeat("x", 500_000), 6: "6", 9: "9"} {
@@ -48,9 +54,16 @@ func TestRecordReader(t *testing.T) {
 			}
 		}
 		for _, offset := range []int64{0, 1, 7, 8, 10, 1000} {
-			if _, err := read(offset); !errors.Is(err, projection.ErrRecordGone) {
+			if _, err := read(offset); !errors.Is(err, errGone) {
 				t.Errorf("offset %d: %v", offset, err)
 			}
+		}
+		// All at once, and more than is there.
+		var got []int64
+		if err := reader.ReadRecords(ctx, tp, []int64{0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 1000}, func(rec projection.Record) {
+			got = append(got, rec.Offset)
+		}); err != nil || !slices.Equal(got, []int64{2, 4, 5, 6, 9}) {
+			t.Errorf("found offsets %v: %v", got, err)
 		}
 	}
 	check()
@@ -71,7 +84,7 @@ func TestRecordReader(t *testing.T) {
 
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := reader.ReadRecord(ended, tp, 3); err == nil || errors.Is(err, projection.ErrRecordGone) {
+	if err := reader.ReadRecords(ended, tp, []int64{3}, func(projection.Record) { t.Error("found a record") }); err == nil {
 		t.Errorf("with an ended context: %v", err)
 	}
 
@@ -83,7 +96,7 @@ func TestRecordReader(t *testing.T) {
 	}
 	c.Client.PurgeTopicsFromClient(topic)
 	c.Produce(t, topic, 1, kafkatest.Numbered(100, 5)...)
-	if got, err := read(3); !errors.Is(err, projection.ErrRecordGone) {
+	if got, err := read(3); !errors.Is(err, errGone) {
 		t.Errorf("a record of the new topic was taken for the old one's: %q, %v", got, err)
 	}
 }

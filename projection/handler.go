@@ -83,10 +83,11 @@ func (e *HaltError) Error() string {
 	return "partition halted: " + e.Reason + " (" + e.Hint + ")"
 }
 
-// RecordReader reads single records again, to compare an event with the one
-// that the ledger remembers.
+// RecordReader reads records again, to compare events with the ones that the
+// ledger remembers.
 type RecordReader interface {
-	// ReadRecord returns the record at exactly that offset, or an error that
-	// is ErrRecordGone when the log no longer holds it (or never did).
-	ReadRecord(ctx context.Context, tp TopicPartition, offset int64) (Record, error)
+	// ReadRecords calls found for the records at exactly these offsets of a
+	// partition, which ascend, in that order. One that the log no longer holds (or never did) is left out. With
+	// an error, some may have been found.
+	ReadRecords(ctx context.Context, tp TopicPartition, offsets []int64, found func(Record)) error
 }

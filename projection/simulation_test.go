@@ -61,14 +61,16 @@ func (w *world) tp(partition int32) projection.TopicPartition {
 	return projection.TopicPartition{Topic: w.topic, TopicID: projection.TopicID{1}, Partition: partition}
 }
 
-// ReadRecord implements projection.RecordReader.
-func (w *world) ReadRecord(_ context.Context, tp projection.TopicPartition, offset int64) (projection.Record, error) {
+// ReadRecords implements projection.RecordReader.
+func (w *world) ReadRecords(_ context.Context, tp projection.TopicPartition, offsets []int64, found func(projection.Record)) error {
 	log := w.logs[tp.Partition]
-	i, found := slices.BinarySearchFunc(log, offset, func(r projection.Record, o int64) int { return cmp.Compare(r.Offset, o) })
-	if !found {
-		return projection.Record{}, projection.ErrRecordGone
+	for _, offset := range offsets {
+		i, exists := slices.BinarySearchFunc(log, offset, func(r projection.Record, o int64) int { return cmp.Compare(r.Offset, o) })
+		if exists {
+			found(log[i])
+		}
 	}
-	return log[i], nil
+	return nil
 }
 
 func (w *world) append(partition int32, key, value []byte, control bool) {

@@ -64,8 +64,8 @@ func (w *world) recorded(logs [][]projection.Record, batchRecords int) [][][]*pr
 
 type noRecords struct{}
 
-func (noRecords) ReadRecord(context.Context, projection.TopicPartition, int64) (projection.Record, error) {
-	return projection.Record{}, projection.ErrRecordGone
+func (noRecords) ReadRecords(context.Context, projection.TopicPartition, []int64, func(projection.Record)) error {
+	return nil
 }
 
 // ceiling is the rate, in records per second, at which the same rows go into the same
