@@ -58,8 +58,8 @@ func control(t *testing.T) *controlled {
 
 type noRecords struct{}
 
-func (noRecords) ReadRecord(context.Context, projection.TopicPartition, int64) (projection.Record, error) {
-	return projection.Record{}, projection.ErrRecordGone
+func (noRecords) ReadRecords(context.Context, projection.TopicPartition, []int64, func(projection.Record)) error {
+	return nil
 }
 
 // handle applies values, each keyed by its own order.
