@@ -120,6 +120,15 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
+// GroupKnown reports whether a group has consumed into this database.
+func (s *Store) GroupKnown(ctx context.Context, group string) (known bool, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM projection_watermarks WHERE consumer_group = $1)`, group).Scan(&known)
+	if err != nil {
+		return false, fmt.Errorf("looking for group %s: %w", group, err)
+	}
+	return known, nil
+}
+
 // NoteEvents implements projection.ControlStore.
 func (s *Store) NoteEvents(ctx context.Context, group string, interval, window time.Duration) error {
 	tag, err := s.pool.Exec(ctx, sqlBreakerEventsNote, group, interval)

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"slices"
+
 	"github.com/spf13/pflag"
 )
 
@@ -125,9 +127,19 @@ const fileSuffix = "-file"
 // AddFlags adds the flags of the sections to a command. Their values are read
 // by Load.
 func AddFlags(fs *pflag.FlagSet, sections ...Section) {
+	addFlags(fs, func(s setting) bool { return contains(sections, s.section) })
+}
+
+// AddSettingFlags adds the flags of single settings, named as their flags are, to a
+// command that needs no more of their sections.
+func AddSettingFlags(fs *pflag.FlagSet, names ...string) {
+	addFlags(fs, func(s setting) bool { return slices.Contains(names, s.name) })
+}
+
+func addFlags(fs *pflag.FlagSet, wanted func(setting) bool) {
 	defaults := Default()
 	for _, s := range defaults.settings() {
-		if !contains(sections, s.section) {
+		if !wanted(s) {
 			continue
 		}
 		if !s.secret {
