@@ -153,7 +153,7 @@ func (e *StateError) Hint() string { return e.Advice }
 // Pause stores that the group is paused, and audits it. A group that an operator has
 // paused already is left as it is, with a *StateError. It returns the state before.
 func (s *Store) Pause(ctx context.Context, group string, by projection.By) (before projection.Consumption, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, s.txOptions, func(tx pgx.Tx) error {
 		before, err = changeConsumption(ctx, tx, "pause", group, by, func(before projection.Consumption) error {
 			if before.Pause != nil {
 				return &StateError{before.Closed().Error(), "resume it first to pause it for another reason"}
@@ -171,7 +171,7 @@ func (s *Store) Pause(ctx context.Context, group string, by projection.By) (befo
 // audits it. Where neither is in the way it changes nothing and returns a *StateError. It returns
 // the state before.
 func (s *Store) Resume(ctx context.Context, group string, by projection.By) (before projection.Consumption, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, s.txOptions, func(tx pgx.Tx) error {
 		// Letters first, then the state: the order in which a batch takes them when it opens the breaker.
 		batch := &pgx.Batch{}
 		batch.Queue(`DELETE FROM breaker_letters WHERE consumer_group = $1`, group)

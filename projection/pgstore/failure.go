@@ -11,7 +11,8 @@ import (
 
 // Classify implements projection.Store: by SQLSTATE, never by text.
 func (s *Store) Classify(err error) projection.Failure {
-	if errors.Is(err, errNoChangeType) {
+	var fresh *freshConnectionError
+	if errors.Is(err, errNoChangeType) || errors.As(err, &fresh) {
 		return projection.Unhealthy
 	}
 	var pgErr *pgconn.PgError
@@ -28,12 +29,36 @@ func (s *Store) Classify(err error) projection.Failure {
 	case hasClass(code, "08", "53"),
 		strings.HasPrefix(code, "57P0"), // shutting down, crashed, starting up
 		code == "40001", code == "40P01", code == "55P03",
-		code == "25006",                                   // read-only: a failover is under way
-		code == "0A000", code == "26000", code == "42P05": // a plan or statement that a migration or a pooler took away
+		code == readOnly,                   // a failover is under way
+		code == "25P03" || code == "25P04", // idle_in_transaction_session_timeout, transaction_timeout
+		stale(code):
 		return projection.Transient
 	}
 	return projection.Unhealthy
 }
+
+// readOnly is the SQLSTATE of a server that does not take writes.
+const readOnly = "25006"
+
+// stale reports SQLSTATEs that say that a plan or a prepared statement is void: a migration or a
+// pooler took it away. A fresh connection heals that, once.
+func stale(code string) bool { return code == "0A000" || code == "26000" || code == "42P05" }
+
+func isStale(err error) bool { return stale(sqlState(err)) }
+
+// sqlState returns the SQLSTATE of the database's error, "" when it is not one.
+func sqlState(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// freshConnectionError says that a connection with nothing to forget failed like a stale one.
+type freshConnectionError struct{ error }
+
+func (e *freshConnectionError) Unwrap() error { return e.error }
 
 func hasClass(code string, classes ...string) bool {
 	for _, class := range classes {

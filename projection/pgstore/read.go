@@ -14,15 +14,20 @@ var ErrNotFound = errors.New("not found")
 
 // Reader answers questions about the projection. It never writes, and is safe
 // for concurrent use. Its methods pass errors of the database on, wrapped.
-type Reader struct{ pool *pgxpool.Pool }
+type Reader struct {
+	pool      *pgxpool.Pool
+	snapshots pgx.TxOptions
+}
 
 // NewReader reads through a pool of its own choice, so that slow questions
 // do not take connections from the writers.
-func NewReader(pool *pgxpool.Pool) *Reader { return &Reader{pool} }
+func NewReader(pool *pgxpool.Pool) *Reader {
+	return &Reader{pool, transactionOptions(pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})}
+}
 
 // snapshot runs several queries that see the same moment.
 func (r *Reader) snapshot(ctx context.Context, read func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, read)
+	return pgx.BeginTxFunc(ctx, r.pool, r.snapshots, read)
 }
 
 // query collects the rows of one query by column name.

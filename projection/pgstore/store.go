@@ -54,26 +54,56 @@ const sweepLock = 0x6f70_7377_6565_70 // "opsweep"
 
 // Store is the write side. It is safe for concurrent use; each transaction
 // takes one connection of the pool.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool      *pgxpool.Pool
+	txOptions pgx.TxOptions
+}
 
 var _ projection.Store = (*Store)(nil)
 
 // New returns a store over a pool whose configuration went through PrepareWriter.
-func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+func New(pool *pgxpool.Pool) *Store {
+	return &Store{pool: pool, txOptions: transactionOptions(pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})}
+}
 
-// InTx implements projection.Store.
+// InTx implements projection.Store. Connections that are of no use any more are dropped: those to a server that
+// cannot be heard or does not take writes, and those whose prepared statements are void.
 func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(t pgx.Tx) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	known := conn.Conn().PgConn().CustomData()
+	_, used := known[usedBefore]
+	err = pgx.BeginTxFunc(ctx, conn, s.txOptions, func(t pgx.Tx) error {
 		return work(ctx, &tx{Tx: t})
 	})
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err == nil {
+		known[usedBefore] = true
+	}
+	conn.Release()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		// The server would have ended what takes too long: it cannot be heard.
 		// What swallowed this connection may have swallowed the idle ones, and finding
 		// that out one by one takes its time.
 		s.pool.Reset()
+	case sqlState(err) == readOnly:
+		s.pool.Reset() // connecting anew looks for a server that takes writes
+	case isStale(err):
+		// A migration or a pooler did this to every connection.
+		s.pool.Reset()
+		if !used {
+			return &freshConnectionError{err}
+		}
 	}
 	return err
 }
+
+// usedBefore marks connections on which a transaction has worked.
+const usedBefore = "orderprojector used before"
 
 // tx implements projection.Tx.
 type tx struct{ pgx.Tx }

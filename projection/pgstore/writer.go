@@ -35,6 +35,7 @@ func PrepareWriter(cfg *pgxpool.Config) {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
+	PrepareSessions(cfg)
 	before := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if before != nil {
