@@ -42,14 +42,16 @@ func (p *partition) Close() { p.cache.clear() }
 // halved; one that the database refuses is narrowed down to the record to blame.
 func (p *partition) project(ctx context.Context, b *batch) error {
 	pr := p.projector
-	wait := pr.backoff()
+	tries := pr.attempts(p.log, p.key.TopicPartition)
 	for {
 		err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, -1) })
 		if err == nil {
+			tries.over()
 			return nil
 		}
 		p.forget(b)
 		if final(err) {
+			tries.over()
 			pr.metrics.rewinds.Inc()
 			return err
 		}
@@ -73,13 +75,14 @@ func (p *partition) project(ctx context.Context, b *batch) error {
 			}
 			if bad {
 				if done, blameErr := p.blame(ctx, b, err); done {
+					tries.over()
 					return nil
 				} else if blameErr != nil {
 					err = blameErr
 				}
 			}
 		}
-		if err := pr.pause(ctx, p.log, wait, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
+		if err := tries.pause(ctx, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
 			return err
 		}
 	}
@@ -306,7 +309,7 @@ func (p *partition) Check(ctx context.Context) error {
 // Skip implements PartitionHandler.
 func (p *partition) Skip(ctx context.Context, to int64) error {
 	lost := to - p.position
-	err := p.projector.retry(ctx, p.log, "recording lost offsets", func(ctx context.Context) error {
+	err := p.projector.retry(ctx, p.projector.attempts(p.log, p.key.TopicPartition), "recording lost offsets", func(ctx context.Context) error {
 		return p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
 			mark, err := p.fence(ctx, tx, p.position)
 			if err != nil {

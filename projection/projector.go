@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -35,6 +35,8 @@ type ProjectorConfig struct {
 	Control *Control
 	// Registerer takes the metrics; nil means none are exported.
 	Registerer prometheus.Registerer
+	// Hint says what an operator can do about an error of the store, "" where nothing is known; nil means never.
+	Hint func(error) string
 
 	Writers       int           // transactions at the same time
 	CacheBytes    int64         // memory for remembered rows, all partitions together
@@ -68,6 +70,9 @@ type Projector struct {
 	budget  *cacheBudget
 	writers chan struct{}
 	swept   string // where the sweep goes on
+
+	mu       sync.Mutex
+	troubles map[TopicPartition]*Trouble
 }
 
 var _ Handler = (*Projector)(nil)
@@ -86,6 +91,9 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 	if cfg.Registerer == nil {
 		cfg.Registerer = prometheus.NewRegistry()
 	}
+	if cfg.Hint == nil {
+		cfg.Hint = func(error) string { return "" }
+	}
 	cfg.Writers = cmp.Or(cfg.Writers, DefaultWriters)
 	cfg.CacheBytes = cmp.Or(cfg.CacheBytes, DefaultCacheBytes)
 	cfg.BatchTimeout = cmp.Or(cfg.BatchTimeout, DefaultBatchTimeout)
@@ -98,6 +106,8 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 		metrics: newMetrics(cfg.Registerer),
 		budget:  &cacheBudget{limit: cfg.CacheBytes},
 		writers: make(chan struct{}, cfg.Writers),
+
+		troubles: make(map[TopicPartition]*Trouble),
 	}, nil
 }
 
@@ -110,7 +120,7 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 	var mark Watermark
 	var others []TopicID
 	var found bool
-	err := p.retry(ctx, log, "reading the watermark", func(ctx context.Context) error {
+	err := p.retry(ctx, p.attempts(log, a.TopicPartition), "reading the watermark", func(ctx context.Context) error {
 		return p.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) (err error) {
 			if mark, found, err = tx.Watermark(ctx, key); err != nil {
 				return fmt.Errorf("reading the watermark: %w", err)
@@ -157,14 +167,14 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 
 // retry repeats an attempt until it succeeds, a *RewindError or *HaltError
 // ends it, or ctx does.
-func (p *Projector) retry(ctx context.Context, log *slog.Logger, what string, attempt func(context.Context) error) error {
-	wait := p.backoff()
+func (p *Projector) retry(ctx context.Context, tries *attempts, what string, attempt func(context.Context) error) error {
 	for {
 		err := p.bounded(ctx, attempt)
 		if err == nil || final(err) {
+			tries.over()
 			return err
 		}
-		if err := p.pause(ctx, log, wait, what, err); err != nil {
+		if err := tries.pause(ctx, what, err); err != nil {
 			return err
 		}
 	}
@@ -202,39 +212,6 @@ func final(err error) bool {
 	_, rewind := isOneOf[*RewindError](err)
 	_, halt := isOneOf[*HaltError](err)
 	return rewind || halt
-}
-
-func (p *Projector) backoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = p.cfg.RetryBase
-	b.Multiplier = 2
-	b.MaxInterval = p.cfg.RetryCap
-	b.Reset()
-	return b
-}
-
-// pause waits before the next attempt, and says why there is one.
-func (p *Projector) pause(ctx context.Context, log *slog.Logger, wait *backoff.ExponentialBackOff, what string, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	class := p.classify(err)
-	p.metrics.retries.WithLabelValues(class.String()).Inc()
-	delay := wait.NextBackOff()
-	if class == LostRace {
-		delay /= 10 // nothing is wrong: decide again from a fresh read
-	}
-	level := slog.LevelWarn
-	if class == Unhealthy {
-		level = slog.LevelError
-	}
-	log.Log(ctx, level, what+" failed, trying again", "class", class.String(), "in", delay.String(), "error", err)
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(delay):
-		return nil
-	}
 }
 
 func (p *Projector) classify(err error) Failure {

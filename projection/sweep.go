@@ -27,7 +27,7 @@ func (p *Projector) Sweep(ctx context.Context) {
 			}
 		}
 		if _, err := p.SweepOnce(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("sweeping parked events failed, trying again later", "error", err)
+			p.log.Warn("sweeping parked events failed, trying again later", "error", err, "hint", p.cfg.Hint(err))
 		}
 	}
 }
