@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kprom"
 )
 
 // Limits of one client. Together they bound what a response can cost in
@@ -88,6 +90,33 @@ type ClientConfig struct {
 	// rotated certificates need no restart.
 	CertFile string
 	KeyFile  string
+
+	// ClientMetrics takes the client library's own metrics (connections, bytes,
+	// requests) of a consumer's clients. Nil means they are not kept. It should be a registry of its own.
+	ClientMetrics prometheus.Registerer
+}
+
+// instrument adds the client library's metrics to a client, under a name of its own.
+func (c ClientConfig) instrument(opts []kgo.Opt, subsystem string) []kgo.Opt {
+	if c.ClientMetrics == nil {
+		return opts
+	}
+	return append(opts, kgo.WithHooks(kprom.NewMetrics("orderprojector",
+		kprom.Subsystem(subsystem), kprom.Registerer(replacing{c.ClientMetrics}))))
+}
+
+// replacing registers the metrics of a session's client in place of those of the
+// session before, whose client may not have managed to close in time.
+type replacing struct{ prometheus.Registerer }
+
+func (r replacing) MustRegister(collectors ...prometheus.Collector) {
+	for _, c := range collectors {
+		var taken prometheus.AlreadyRegisteredError
+		if err := r.Register(c); errors.As(err, &taken) {
+			r.Unregister(taken.ExistingCollector)
+			_ = r.Register(c)
+		}
+	}
 }
 
 func (c ClientConfig) withDefaults() ClientConfig {

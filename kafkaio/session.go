@@ -59,7 +59,7 @@ func (c *Consumer) newSession(topicID projection.TopicID) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.fetcher, err = newFetcher(fetchOpts, c.cfg, topicID, s.doubt); err != nil {
+	if s.fetcher, err = newFetcher(c.client.instrument(fetchOpts, "kafka_fetcher"), c.cfg, topicID, s.doubt); err != nil {
 		return nil, err
 	}
 	s.raw = newRawFetcher(s.fetcher.client)
@@ -67,7 +67,7 @@ func (c *Consumer) newSession(topicID projection.TopicID) (*session, error) {
 	s.committer = newCommitter(func(ctx context.Context, positions map[int32]int64) (map[int32]error, error) {
 		return s.member.commit(ctx, positions)
 	})
-	if s.member, err = newMember(memberOpts, c.cfg, c.logger, s); err != nil {
+	if s.member, err = newMember(c.client.instrument(memberOpts, "kafka_member"), c.cfg, c.logger, s); err != nil {
 		s.fetcher.client.Close()
 		return nil, err
 	}

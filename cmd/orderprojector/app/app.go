@@ -51,6 +51,8 @@ type App struct {
 	logger   *slog.Logger
 	schema   int64
 	registry *prometheus.Registry
+	// clientMetrics are those of the Kafka client library, with names of its choice.
+	clientMetrics *prometheus.Registry
 
 	writePool, readPool *pgxpool.Pool
 	reader              *pgstore.Reader
@@ -84,7 +86,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *App, e
 	if a.schema, err = SchemaVersion(); err != nil {
 		return nil, err
 	}
-	a.registry = newRegistry(ReadBuild())
+	a.registry, a.clientMetrics = newRegistry(ReadBuild()), prometheus.NewRegistry()
 	if err := a.openDatabase(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +97,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *App, e
 		return nil, err
 	}
 	a.server = httpapi.New(httpapi.Config{
-		Logger: logger, Gatherer: a.registry, Ready: a.readiness(), Consumption: a.consumption,
+		Logger: logger, Gatherer: prometheus.Gatherers{a.registry, a.clientMetrics}, Ready: a.readiness(), Consumption: a.consumption,
 	})
 	return a, nil
 }
@@ -117,6 +119,7 @@ func (a *App) openDatabase(ctx context.Context) (err error) {
 
 func (a *App) buildPipeline() (err error) {
 	client := KafkaClient(a.cfg.Kafka)
+	client.ClientMetrics = a.clientMetrics
 	if a.records, err = kafkaio.NewRecordReader(client, a.logger); err != nil {
 		return err
 	}
@@ -135,6 +138,7 @@ func (a *App) buildPipeline() (err error) {
 		Older:      a.records,
 		Logger:     a.logger,
 		Registerer: a.registry,
+		Hint:       Hint,
 		Writers:    a.cfg.Database.Writers,
 		CacheBytes: int64(a.cfg.Projection.CacheBytes),
 
@@ -268,7 +272,15 @@ func (a *App) consumption() error {
 	if phase := a.phase.Load().(string); phase != "" {
 		return errors.New(phase)
 	}
-	return a.consumer.Healthy()
+	err := a.consumer.Healthy()
+	stalled := err != nil
+	for _, t := range a.projector.Troubles() {
+		// What heals by itself is worth a word once it takes too long.
+		if stalled || t.Class == projection.Unhealthy {
+			err = errors.Join(err, t)
+		}
+	}
+	return err
 }
 
 // Close releases what New opened. Run calls it; it can be called again.
