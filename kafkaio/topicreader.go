@@ -24,10 +24,9 @@ type TopicReader struct {
 
 // PartitionRange is a stretch of one partition's log: from From (inclusive) to
 // Until (exclusive).
-type PartitionRange struct {
-	projection.TopicPartition
-	From, Until int64
-}
+type PartitionRange = projection.LogRange
+
+var _ projection.Log = (*TopicReader)(nil)
 
 // NewTopicReader checks the configuration; it does not connect.
 func NewTopicReader(client ClientConfig, logger *slog.Logger) (*TopicReader, error) {
