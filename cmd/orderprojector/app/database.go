@@ -26,14 +26,16 @@ const (
 	migratePool PoolRole = "migrate"
 )
 
-// OpenPool makes a pool of at most maxConns connections. It does not connect:
+// OpenPool makes a pool of at most maxConns connections, or pool_max_conns of the connection string. It does not connect:
 // a database that is down shows when the pool is used.
 func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(db.URL.Reveal())
 	if err != nil { // its message may quote the password
 		return nil, &config.Error{Name: "database-url", Value: db.URL.String(), Problem: "is not a PostgreSQL connection string"}
 	}
-	cfg.MaxConns = int32(maxConns)
+	if !limitsConns(db.URL.Reveal()) {
+		cfg.MaxConns = int32(maxConns)
+	}
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
 	cfg.MaxConnLifetime = 30 * time.Minute
 	cfg.MaxConnLifetimeJitter = 3 * time.Minute
@@ -43,6 +45,8 @@ func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns i
 	configureConn(cfg.ConnConfig, db, role)
 	if role == WritePool {
 		pgstore.PrepareWriter(cfg)
+	} else {
+		pgstore.PrepareSessions(cfg)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -71,6 +75,12 @@ func configureConn(cfg *pgx.ConnConfig, db config.Database, role PoolRole) {
 		// for the one that takes writes instead of failing on each.
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+}
+
+// limitsConns reports whether the connection string itself says how large a pool may be.
+func limitsConns(dsn string) bool {
+	cfg, err := pgconn.ParseConfig(dsn)
+	return err == nil && cfg.RuntimeParams["pool_max_conns"] != ""
 }
 
 func setDefault(params map[string]string, name, value string) {

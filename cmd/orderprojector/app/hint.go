@@ -20,6 +20,9 @@ func Hint(err error) string {
 	if errors.As(err, &pgErr) {
 		return sqlStateHint(pgErr.Code)
 	}
+	if errors.Is(err, pgconn.ErrReadOnlyConnection) {
+		return sqlStateHint("25006")
+	}
 	var connectErr *pgconn.ConnectError
 	toDatabase := errors.As(err, &connectErr)
 	var dnsErr *net.DNSError
@@ -57,7 +60,9 @@ func sqlStateHint(code string) string {
 	case "57P03":
 		return "PostgreSQL is starting up or shutting down: try again"
 	case "25006":
-		return "this server is a read-only standby: connect to the primary"
+		return "this server is a standby or was made read-only: connect to the primary, or look at default_transaction_read_only"
+	case "53100":
+		return "PostgreSQL's disk is full: make room; work goes on by itself"
 	case "57014":
 		return "the statement was cancelled or took longer than --database-statement-timeout"
 	case "55P03":

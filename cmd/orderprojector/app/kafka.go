@@ -51,6 +51,7 @@ func consumerConfig(cfg config.Config, gate projection.Gate) kafkaio.ConsumerCon
 		GroupProtocol:   kafkaio.GroupProtocol(cfg.Kafka.GroupProtocol),
 		SessionTimeout:  cfg.Kafka.SessionTimeout,
 		ShutdownGrace:   cfg.ShutdownGrace,
+		StallLimit:      cfg.StallLimit,
 		MaxBatchRecords: cfg.Projection.BatchMaxRecords,
 		MaxBatchBytes:   int64(cfg.Projection.BatchMaxBytes),
 		OnDataLoss:      kafkaio.DataLossPolicy(cfg.Kafka.OnDataLoss),

@@ -21,6 +21,9 @@ type Config struct {
 	Log        Log
 	// ShutdownGrace bounds finishing in-flight work after a signal.
 	ShutdownGrace time.Duration
+	// StallLimit is how long records may wait without any progress of their
+	// partition before consumption counts as unhealthy.
+	StallLimit time.Duration
 	// MemoryLimit is what the garbage collector keeps the process under, as far as
 	// it can; 0 leaves it to GOMEMLIMIT.
 	MemoryLimit ByteSize
@@ -149,6 +152,7 @@ func Default() Config {
 		HTTP:          HTTP{Address: DefaultHTTPAddress},
 		Log:           Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownGrace: 20 * time.Second,
+		StallLimit:    time.Minute,
 		MemoryLimit:   160 << 20,
 	}
 }

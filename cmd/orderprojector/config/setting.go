@@ -119,6 +119,8 @@ func (c *Config) settings() []setting {
 			usage: "memory that the garbage collector keeps the process under; 0 leaves it to GOMEMLIMIT"},
 		{section: SectionProcess, name: "shutdown-grace", env: "ORDERPROJECTOR_SHUTDOWN_GRACE", value: (*duration)(&c.ShutdownGrace),
 			usage: "time to finish in-flight work after SIGTERM or SIGINT"},
+		{section: SectionProcess, name: "stall-limit", env: "ORDERPROJECTOR_STALL_LIMIT", value: (*duration)(&c.StallLimit),
+			usage: "how long records may wait without progress before /healthz/consumption fails"},
 	}
 }
 

@@ -213,4 +213,5 @@ func (v *validation) log() { v.oneOf("log-format", v.config.Log.Format, logForma
 func (v *validation) process() {
 	v.size("memory-limit", v.config.MemoryLimit, 0, 1<<50)
 	v.timeout("shutdown-grace", v.config.ShutdownGrace, 0, 10*time.Minute)
+	v.timeout("stall-limit", v.config.StallLimit, time.Second, 24*time.Hour)
 }

@@ -65,6 +65,7 @@ func TestValidateNamesSettingAndValue(t *testing.T) {
 		"http":    {func(c *config.Config) { c.HTTP.Address = "8080" }, "http-address", `"8080" is not host:port`},
 		"format":  {func(c *config.Config) { c.Log.Format = "xml" }, "log-format", `"xml"`},
 		"grace":   {func(c *config.Config) { c.ShutdownGrace = -1 }, "shutdown-grace", `"-1ns"`},
+		"stall":   {func(c *config.Config) { c.StallLimit = 0 }, "stall-limit", `"0s"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
