@@ -126,7 +126,9 @@ func (a *action) checkDecided(d *OperatorDecision) error {
 	}
 	for _, other := range all[d.OrderID] {
 		same := other.Kind != DecisionSubstitute && d.Kind != DecisionSubstitute && other.From <= d.To && d.From <= other.To
-		if d.Kind == DecisionSubstitute && other.Kind == d.Kind && other.Digest == d.Digest && other.From == d.From {
+		if d.Kind == DecisionSubstitute && other.passes(d.From) {
+			same = true
+		} else if d.Kind == DecisionSubstitute && other.Kind == d.Kind && other.Digest == d.Digest && other.From == d.From {
 			same = !d.ByCoordinates && !other.ByCoordinates || other.Log == d.Log && other.Offset == d.Offset
 		}
 		if same {

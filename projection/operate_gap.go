@@ -121,8 +121,8 @@ func (a *action) gapOf(orderID string) (*Row, versions, error) {
 // repairBytes bounds the records that one repair keeps in memory.
 const repairBytes = 64 << 20
 
-// RepairGaps reads the topic again for the versions that these orders wait for, at
-// any offset, and decides what it finds. Every order gets an answer: its result, or why there is none.
+// RepairGaps reads the topic again for the versions that these orders wait for, and decides what it
+// finds below the watermarks. Every order gets an answer: its result, or why there is none.
 func (o *Operator) RepairGaps(ctx context.Context, orderIDs []string, execute bool, by By) (map[string]GapResult, map[string]error, error) {
 	if err := needComment(by); err != nil {
 		return nil, nil, err
@@ -204,6 +204,15 @@ func (o *Operator) search(ctx context.Context, missing map[string]versions) (map
 }
 
 func (a *action) repairGap(result *GapResult, orderID string, found []Record, by By) error {
+	// What is not read yet comes by itself, in its turn: to take it out of turn
+	// could make another order of things out of the same log.
+	var marks map[int32]int64
+	var err error
+	if len(found) > 0 {
+		if marks, err = a.LockWatermarks(a.ctx, a.o.cfg.Group, a.o.cfg.Topic, found[0].TopicID); err != nil {
+			return fmt.Errorf("locking the watermarks: %w", err)
+		}
+	}
 	row, _, err := a.gapOf(orderID)
 	if err != nil {
 		return err
@@ -212,11 +221,18 @@ func (a *action) repairGap(result *GapResult, orderID string, found []Record, by
 	if len(found) == 0 {
 		return refusedf("gaps accept passes versions that are lost", "the log does not hold version %d", row.Version+1)
 	}
-	items := make([]*item, len(found))
+	var items []*item
 	for i := range found {
-		it := newItem(a.o.cfg.Decoder, &found[i])
-		items[i] = &it
-		*a.log = found[i].TopicPartition
+		if rec := &found[i]; rec.Offset < marks[rec.Partition] {
+			it := newItem(a.o.cfg.Decoder, rec)
+			items = append(items, &it)
+			*a.log = rec.TopicPartition
+		}
+	}
+	if len(items) == 0 {
+		rec := &found[0]
+		return refusedf("it is applied when the members get there: see offsets show",
+			"the log holds it at partition %d offset %d, which is not read yet (the watermark is %d)", rec.Partition, rec.Offset, marks[rec.Partition])
 	}
 	slices.SortStableFunc(items, func(x, y *item) int { return cmp.Compare(x.version(), y.version()) })
 	t, w, err := a.turn(orderID, items, -1)

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -381,6 +382,19 @@ func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int,
 		return nil, fmt.Errorf("reading letters: %w", err)
 	}
 	slices.SortStableFunc(letters, func(x, y *Letter) int { return slices.Index(ids, x.ID) - slices.Index(ids, y.ID) })
+	var decision *OperatorDecision
+	if req.Substitute != nil && len(letters) == 1 {
+		if decision, err = a.substitution(letters[0], req); err != nil {
+			return nil, err
+		}
+		if letters, err = a.withTwins(letters, decision); err != nil {
+			return nil, err
+		}
+		ids = ids[:0]
+		for _, l := range letters {
+			ids = append(ids, l.ID)
+		}
+	}
 	var items []*item
 	orderID := ""
 	for _, l := range letters {
@@ -394,11 +408,7 @@ func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int,
 		}
 		*a.log = l.Record.TopicPartition
 	}
-	var decision *OperatorDecision
-	if req.Substitute != nil && len(letters) == 1 {
-		if decision, err = a.substitution(letters[0], req); err != nil {
-			return nil, err
-		}
+	if decision != nil {
 		orderID = decision.OrderID
 	}
 	if orderID == "" {
@@ -453,15 +463,13 @@ func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int,
 		result.Drained = slices.Clone((*t.drained)[drained:])
 		changes, results = append(changes, change), append(results, result)
 	}
-	if decision != nil && len(t.missing) == 0 && (len(results) == 0 || results[0].Outcome == "" || results[0].Refused()) {
-		why := "the letter is closed"
-		if len(results) > 0 && results[0].Outcome != "" {
-			why = results[0].Outcome + ": " + results[0].Detail
-		}
-		return nil, refusedf("nothing was stored; correct the substitute", "the substitute does not help: %s", why)
-	}
 	if err := t.checkOlder(); err != nil { // before it shows in the letters
 		return nil, err
+	}
+	if decision != nil {
+		if err := helps(results[0]); err != nil {
+			return nil, err
+		}
 	}
 	if err := a.ChangeLetters(a.ctx, changes); err != nil {
 		return nil, fmt.Errorf("writing letters: %w", err)
@@ -474,6 +482,20 @@ func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int,
 		results[i].After = &after
 	}
 	return results, a.auditRedrive(req, changes, results, states, decision)
+}
+
+// helps refuses a substitute that leads nowhere. Neither does one that repeats
+// what is there already stand in for anything: folded from the start, it would come before what it repeats.
+func helps(r RedriveResult) error {
+	switch {
+	case r.Outcome == "":
+		return refusedf("", "the letter is %s by now", r.Status)
+	case r.Refused():
+		return refusedf("nothing was stored; correct the substitute", "the substitute does not help: %s: %s", r.Outcome, r.Detail)
+	case r.Outcome != Applied.String() && r.Outcome != Parked.String():
+		return refusedf("discard the letter instead", "the substitute says nothing new: version %d is %s", r.Version, r.Outcome)
+	}
+	return nil
 }
 
 // overtaken reports whether a letter that held the order back is overtaken by now.
@@ -555,6 +577,27 @@ func (a *action) substitution(l *Letter, req RedriveRequest) (*OperatorDecision,
 	}
 	d.OrderID, d.From, d.To = it.env.OrderID, it.env.Version, it.env.Version
 	return d, nil
+}
+
+// withTwins adds the letters of records that say the same: the substitute
+// stands in for all of them, and the first one comes first.
+func (a *action) withTwins(letters []*Letter, d *OperatorDecision) ([]*Letter, error) {
+	if d.ByCoordinates {
+		return letters, nil
+	}
+	all, err := a.LettersOf(a.ctx, a.o.cfg.Group, d.OrderID)
+	if err != nil {
+		return nil, fmt.Errorf("reading the order's letters: %w", err)
+	}
+	for _, l := range all {
+		if l.ID != letters[0].ID && l.Status.Waits() && l.Version == d.From && RecordDigest(&l.Record) == d.Digest {
+			letters = append(letters, l)
+		}
+	}
+	slices.SortFunc(letters, func(x, y *Letter) int {
+		return cmp.Or(cmp.Compare(x.Record.Partition, y.Record.Partition), cmp.Compare(x.Record.Offset, y.Record.Offset))
+	})
+	return letters, nil
 }
 
 // refuseAgain is for a record that still does not say which order it is of.

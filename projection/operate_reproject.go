@@ -43,7 +43,7 @@ func (o *Operator) Reproject(ctx context.Context, orderID string, execute bool, 
 		return a.Audit(a.ctx, AuditEntry{
 			Actor: by.Actor, Action: "orders.reproject", Target: orderTarget(orderID), Comment: by.Comment, Before: result.Before, After: result.After,
 		})
-	}, nil)
+	}, nil, nil)
 	if err != nil {
 		return result, fmt.Errorf("folding order %s anew: %w", quoted(orderID), err)
 	}
@@ -57,6 +57,7 @@ func (o *Operator) Undo(ctx context.Context, decisionID int64, execute bool, by 
 	if err := needComment(by); err != nil {
 		return d, ReprojectResult{}, err
 	}
+	var extra []int64
 	lock := func(a *action) (err error) {
 		var found bool
 		d, found, err = a.LockDecision(a.ctx, decisionID)
@@ -67,6 +68,9 @@ func (o *Operator) Undo(ctx context.Context, decisionID int64, execute bool, by 
 			return &NotFoundError{fmt.Sprintf("decision %d", decisionID)}
 		case d.Undone != nil:
 			return refusedf("", "it was undone already, by %s", d.Undone.Actor)
+		}
+		if d.LetterID != 0 {
+			extra = []int64{d.LetterID} // it may name no order
 		}
 		return nil
 	}
@@ -86,7 +90,7 @@ func (o *Operator) Undo(ctx context.Context, decisionID int64, execute bool, by 
 			Before: map[string]any{"kind": d.Kind, "order_id": d.OrderID, "from_version": d.From, "to_version": d.To, "order": result.Before},
 			After:  map[string]any{"undone": true, "order": result.After},
 		})
-	}, before)
+	}, before, &extra)
 	if err != nil {
 		return d, result, fmt.Errorf("undoing decision %d: %w", decisionID, err)
 	}
@@ -95,7 +99,7 @@ func (o *Operator) Undo(ctx context.Context, decisionID int64, execute bool, by 
 
 // reproject folds an order anew. before runs once its row is locked, audit at the end.
 func (o *Operator) reproject(ctx context.Context, orderID string, execute bool,
-	audit func(*action, *ReprojectResult) error, before func(*action) error,
+	audit func(*action, *ReprojectResult) error, before func(*action) error, extra *[]int64,
 ) (ReprojectResult, error) {
 	var result ReprojectResult
 	if o.cfg.Log == nil {
@@ -107,7 +111,7 @@ func (o *Operator) reproject(ctx context.Context, orderID string, execute bool,
 	}
 	err := o.do(ctx, execute, false, func(a *action) error {
 		result = ReprojectResult{}
-		return a.reproject(&result, c, before, audit)
+		return a.reproject(&result, c, before, extra, audit)
 	})
 	return result, err
 }
@@ -200,7 +204,7 @@ func (c *collection) take(rec Record) {
 	c.records[place{rec.TopicPartition, rec.Offset}] = rec
 }
 
-func (a *action) reproject(result *ReprojectResult, c *collection, before func(*action) error, audit func(*action, *ReprojectResult) error) error {
+func (a *action) reproject(result *ReprojectResult, c *collection, before func(*action) error, extra *[]int64, audit func(*action, *ReprojectResult) error) error {
 	// Members wait here until the order is replaced: none decides on it what
 	// was not read, and none adds to it what would be lost.
 	marks, err := a.LockWatermarks(a.ctx, a.o.cfg.Group, a.o.cfg.Topic, c.topicID)
@@ -231,11 +235,18 @@ func (a *action) reproject(result *ReprojectResult, c *collection, before func(*
 	if err != nil {
 		return fmt.Errorf("reading the order's letters: %w", err)
 	}
+	if extra != nil && len(*extra) > 0 && !slices.ContainsFunc(letters, func(l *Letter) bool { return l.ID == (*extra)[0] }) {
+		more, err := a.Letters(a.ctx, a.o.cfg.Group, *extra)
+		if err != nil {
+			return fmt.Errorf("reading the decision's letter: %w", err)
+		}
+		letters = append(letters, more...)
+	}
 	records, err := a.sources(c, letters)
 	if err != nil {
 		return err
 	}
-	t, w, err := a.fold(c, records, decisions[c.orderID])
+	t, w, outcomes, err := a.fold(c, records, decisions[c.orderID])
 	if err != nil {
 		return err
 	}
@@ -248,7 +259,7 @@ func (a *action) reproject(result *ReprojectResult, c *collection, before func(*
 	if err := a.ReplaceOrder(a.ctx, a.o.cfg.Group, write, w.parked); err != nil {
 		return fmt.Errorf("replacing the order: %w", err)
 	}
-	if err := a.settleLetters(result, t, w, letters); err != nil {
+	if err := a.settleLetters(result, t, w, letters, outcomes); err != nil {
 		return err
 	}
 	result.After, result.Records, result.Parked = standing(w.row), len(records), len(w.parked)
@@ -308,18 +319,19 @@ func (a *action) sources(c *collection, letters []*Letter) ([]Record, error) {
 	return records, nil
 }
 
-// fold decides all records of an order in memory, from nothing.
-func (a *action) fold(c *collection, records []Record, decisions []OperatorDecision) (*turn, *work, error) {
+// fold decides all records of an order in memory, from nothing. outcomes are their first decisions.
+func (a *action) fold(c *collection, records []Record, decisions []OperatorDecision) (t *turn, w *work, outcomes map[place]Outcome, err error) {
 	for {
-		w := newWork(c.orderID, nil)
+		outcomes = make(map[place]Outcome, len(records))
+		w = newWork(c.orderID, nil)
 		w.locked, w.decisions = true, decisions
 		w.base = w.row // of version 0; it is not written, but replaced
-		t := &turn{
+		t = &turn{
 			group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: -1,
 			works: map[string]*work{c.orderID: w}, sorted: []*work{w},
 		}
 		if err := t.drain(a.ctx, w); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		for i := range records {
 			it := newItem(a.o.cfg.Decoder, &records[i])
@@ -327,8 +339,9 @@ func (a *action) fold(c *collection, records []Record, decisions []OperatorDecis
 				continue // its letter, if it has one, is of no version
 			}
 			if err := t.decideItem(a.ctx, w, &it); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
+			outcomes[place{it.rec.TopicPartition, it.rec.Offset}] = it.outcome
 		}
 		if len(t.missing) > 0 {
 			a.recall(c, t.missing)
@@ -338,7 +351,7 @@ func (a *action) fold(c *collection, records []Record, decisions []OperatorDecis
 		if w.row == w.base {
 			w.change()
 		}
-		return t, w, nil
+		return t, w, outcomes, nil
 	}
 }
 
@@ -358,7 +371,7 @@ func (a *action) recall(c *collection, missing map[coordinate]struct{}) {
 
 // settleLetters gives the order's letters the status that the fold has for
 // them, and writes those that are new.
-func (a *action) settleLetters(result *ReprojectResult, t *turn, w *work, letters []*Letter) error {
+func (a *action) settleLetters(result *ReprojectResult, t *turn, w *work, letters []*Letter, outcomes map[place]Outcome) error {
 	want := make(map[place]*DeadLetter, len(w.letters))
 	for _, l := range w.letters {
 		want[place{l.Record.TopicPartition, l.Record.Offset}] = l
@@ -374,11 +387,14 @@ func (a *action) settleLetters(result *ReprojectResult, t *turn, w *work, letter
 	var changes []LetterChange
 	for _, l := range letters {
 		at := place{l.Record.TopicPartition, l.Record.Offset}
-		folded, ok := want[at]
+		folded := want[at]
 		delete(want, at)
+		if it := newItem(a.o.cfg.Decoder, &l.Record); it.invalid != nil && w.substituted(t.decoder, &it).orderID != w.orderID {
+			folded = invalidLetter(a.o.cfg.Group, &it) // of no version: the order has nothing to say about it
+		}
 		state := states[l.ID]
-		change := LetterChange{ID: l.ID, Attempts: state.Attempts, Status: settledStatus(state.Status, l, folded, ok)}
-		if ok && change.Status.Waits() && (folded.Reason != l.Reason || folded.Blocks != l.Blocks || folded.Detail != l.Detail) {
+		change := LetterChange{ID: l.ID, Attempts: state.Attempts, Status: settledStatus(state.Status, folded, outcomes[at])}
+		if folded != nil && (folded.Reason != l.Reason || folded.Blocks != l.Blocks || folded.Detail != l.Detail) {
 			change.Refused = folded
 		} else if change.Status == state.Status {
 			continue
@@ -412,19 +428,18 @@ func (a *action) settleLetters(result *ReprojectResult, t *turn, w *work, letter
 }
 
 // settledStatus is the status of a stored letter after the fold: folded is the letter that the
-// fold made of the same record, if it made one.
-func settledStatus(was LetterStatus, l *Letter, folded *DeadLetter, refused bool) LetterStatus {
+// fold made of the same record, nil when it was not refused. One that is parked now is redriven
+// whatever it was, so that it opens again should it be refused when its turn comes.
+func settledStatus(was LetterStatus, folded *DeadLetter, first Outcome) LetterStatus {
 	switch {
-	case !refused && l.Version == 0:
-		return was // of no version: the fold says nothing of it
-	case !refused && was.Waits():
+	case folded == nil && (was.Waits() || first == Parked || first == Applied):
 		return LetterRedriven
-	case !refused:
+	case folded == nil, was.Waits() && !folded.Superseded:
 		return was
-	case folded.Superseded && was != LetterDiscarded:
+	case was == LetterDiscarded && (folded.Superseded || !folded.Blocks):
+		return was
+	case folded.Superseded:
 		return LetterSuperseded
-	case was.Waits(), was == LetterSuperseded && !folded.Blocks, was == LetterDiscarded && (folded.Superseded || !folded.Blocks):
-		return was
 	}
 	return LetterOpen
 }

@@ -18,6 +18,8 @@ type Fold struct {
 	letters    []*DeadLetter
 	partitions map[projection.TopicPartition]*Partition
 	texts      map[string]string // type names, kept once
+
+	substitutes map[Digest][]Decision // by the digest of the record that is replaced
 }
 
 // history is everything the fold remembers of one order.
@@ -30,6 +32,8 @@ type history struct {
 	at        Coordinates     // of the last applied event
 	parked    []parkedEvent   // in the order in which they will be decided
 	blocks    []*DeadLetter   // letters that hold the order back when their version is next
+	passes    []Decision      // versions that operators passed
+	decided   bool            // operators decided something about it
 }
 
 // parkedEvent keeps the decoded event, so that it can be decided without its bytes.
@@ -46,6 +50,8 @@ func NewFold() *Fold {
 		orders:     map[string]*history{},
 		partitions: map[projection.TopicPartition]*Partition{},
 		texts:      map[string]string{},
+
+		substitutes: map[Digest][]Decision{},
 	}
 }
 
@@ -82,6 +88,9 @@ func (f *Fold) first(record projection.Record) projection.Outcome {
 		return projection.Ignored
 	}
 	e, known, err := decode(record)
+	if len(f.substitutes) > 0 {
+		e, known, err = f.substitute(record, e, known, err)
+	}
 	if err != nil {
 		letter := f.letter(record.TopicPartition, record.Offset, projection.Invalid, known)
 		if known.claims {
@@ -121,6 +130,9 @@ func (h *history) judge(p parkedEvent) projection.Outcome {
 	switch {
 	case e.version <= h.version:
 		entry, canonical := h.ledger[e.version-1], h.canonical[e.version-1]
+		if entry.skipped() {
+			return projection.Stale
+		}
 		if entry.EventID == e.eventID && (entry.Digest == p.digest || canonical == e.canonical) {
 			return projection.Duplicate
 		}
@@ -164,10 +176,12 @@ func (f *Fold) settle(h *history, p parkedEvent, outcome projection.Outcome) {
 // drain decides the parked events whose turn has come, lowest version first,
 // until none is left: each decision may bring the turn of the next.
 func (f *Fold) drain(h *history) {
+	h.pass()
 	for len(h.parked) > 0 && h.parked[0].event.version <= h.version+1 {
 		p := h.parked[0]
 		h.parked = slices.Delete(h.parked, 0, 1)
 		f.settle(h, p, h.judge(p))
+		h.pass()
 	}
 }
 
@@ -240,11 +254,14 @@ func (f *Fold) once(text string) string {
 // Result returns what the projection must hold after the records so far. The
 // fold can go on afterwards.
 func (f *Fold) Result() *Result {
-	result := &Result{Partitions: make(map[projection.TopicPartition]Partition, len(f.partitions))}
+	result := &Result{Partitions: make(map[projection.TopicPartition]Partition, len(f.partitions)), Decided: map[string]bool{}}
 	for log, account := range f.partitions {
 		result.Partitions[log] = *account
 	}
 	for id, h := range f.orders {
+		if h.decided {
+			result.Decided[id] = true
+		}
 		status := h.status()
 		if h.version > 0 || status != "ok" {
 			result.Orders = append(result.Orders, h.row(id, status))
@@ -299,10 +316,19 @@ func (h *history) row(id, status string) Order {
 		row.WaitingForVersion = h.version + 1
 	}
 	if n := len(h.ledger); n > 0 {
-		row.CreatedAt = h.ledger[0].OccurredAt
-		row.UpdatedAt = h.ledger[n-1].OccurredAt
-		row.LastEventID = h.ledger[n-1].EventID
 		row.Ledger = h.ledger[:n:n]
+		for _, e := range h.ledger {
+			if !e.skipped() {
+				row.CreatedAt = e.OccurredAt
+				break
+			}
+		}
+		for _, e := range slices.Backward(h.ledger) {
+			if !e.skipped() {
+				row.UpdatedAt, row.LastEventID = e.OccurredAt, e.EventID
+				break
+			}
+		}
 	}
 	return row
 }

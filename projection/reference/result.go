@@ -20,6 +20,8 @@ type Result struct {
 	Parked []ParkedEvent
 	// Partitions holds the accounts of every log that was folded.
 	Partitions map[projection.TopicPartition]Partition
+	// Decided holds the orders about which operators decided something.
+	Decided map[string]bool
 }
 
 // Order is one order's expected row with its ledger.
