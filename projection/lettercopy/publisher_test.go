@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 // fakeQueue holds letters that are due, in memory.
 type fakeQueue struct {
+	mu       sync.Mutex
 	due      []*lettercopy.Letter
 	settled  []lettercopy.Receipt
 	pauses   []time.Duration
@@ -24,11 +26,15 @@ type fakeQueue struct {
 }
 
 func (q *fakeQueue) open(context.Context) (lettercopy.Queue, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.sessions++
 	return q, nil
 }
 
 func (q *fakeQueue) Due(_ context.Context, maxLetters int, _ int64) ([]*lettercopy.Letter, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if err := q.err; err != nil {
 		q.err = nil
 		return nil, err
@@ -37,12 +43,16 @@ func (q *fakeQueue) Due(_ context.Context, maxLetters int, _ int64) ([]*letterco
 }
 
 func (q *fakeQueue) Settle(ctx context.Context, receipts []lettercopy.Receipt) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.settled = append(q.settled, receipts...)
 	q.due = q.due[len(receipts):]
 	return ctx.Err()
 }
 
 func (q *fakeQueue) Postpone(_ context.Context, receipts []lettercopy.Receipt, pauses []time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.pauses = append(q.pauses, pauses...)
 	q.due = q.due[len(receipts):]
 	return nil
@@ -93,7 +103,9 @@ func TestRoundsFollowEachOtherWhileLettersAreDue(t *testing.T) {
 		if len(q.settled) != 5 {
 			t.Errorf("%d letters are settled", len(q.settled))
 		}
+		q.mu.Lock()
 		q.due = letters(1)
+		q.mu.Unlock()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(q.settled) != 6 {
@@ -115,6 +127,7 @@ func TestTheTopicsFailureIsWaitedOut(t *testing.T) {
 			return nil
 		})
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if len(q.settled) != 3 || q.sessions != 1 {
 			t.Errorf("%d letters are settled in %d sessions", len(q.settled), q.sessions)
 		}

@@ -40,7 +40,9 @@ func startServices(ctx context.Context, c Config) (s *services, err error) {
 			s = nil
 		}
 	}()
-	if s.kafka, err = embedded.StartKafka(embedded.KafkaConfig{Logger: c.Logger}); err != nil {
+	if s.kafka, err = embedded.StartKafka(embedded.KafkaConfig{
+		Logger: c.Logger, Topics: map[string]int32{topic + "-dlt": int32(c.Partitions)},
+	}); err != nil {
 		return s, err
 	}
 	s.postgres, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{
