@@ -15,9 +15,9 @@ func Await(t testing.TB, timeout time.Duration, condition func() (ok bool, state
 	began := time.Now()
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for {
+	// What takes long is asked for less often: conditions cost the services work too.
+	const firstPause, lastPause = 20 * time.Millisecond, 100 * time.Millisecond
+	for pause := firstPause; ; pause = min(lastPause, pause*5/4) {
 		ok, state := condition()
 		if ok {
 			return
@@ -25,7 +25,7 @@ func Await(t testing.TB, timeout time.Duration, condition func() (ok bool, state
 		select {
 		case <-deadline.C:
 			t.Fatalf("not so after %v: %s", time.Since(began).Round(time.Millisecond), state)
-		case <-poll.C:
+		case <-time.After(pause):
 		}
 	}
 }
