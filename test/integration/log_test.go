@@ -249,13 +249,13 @@ func TestLogRecordsDeleted(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			s := newStage(t, stageConfig{Partitions: 2})
 			s.watchRows()
-			p := s.spawn("--instance-id=one", "--on-data-loss="+policy)
+			p := s.spawn("--instance-id=one", "--on-data-loss="+policy, "--batch-max-bytes=128KiB")
 			s.produce(created("held"), on(1, created("other")))
 			s.awaitDrained()
 			release := s.holdAllOrders()
-			// More than is fetched ahead while the database is held.
+			// More than is fetched ahead while the database is held (8 MiB).
 			padding := strings.Repeat("p", 100_000)
-			for i := range 15 {
+			for i := range 7 {
 				var hundred []*kgo.Record
 				for j := range 20 {
 					id := fmt.Sprintf("big-%d-%d", i, j)

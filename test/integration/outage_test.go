@@ -335,7 +335,7 @@ func TestOutageDatabaseRestoredBetweenRuns(t *testing.T) {
 	}
 
 	// An empty database under the same group.
-	s.exec(`TRUNCATE order_rows, order_ledger_archive, parked_events, dead_letters, projection_watermarks`)
+	s.exec(`TRUNCATE order_rows, order_ledger_archive, parked_events, dead_letters, projection_watermarks CASCADE`)
 	s.start(func(c *config.Config) { c.Projection.BatchMaxRecords = 500 })
 	s.awaitDrained()
 	s.judge()
