@@ -57,7 +57,7 @@ func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"nothing":                           `unknown command "nothing"`,
-		"orders":                            `needs a command: get, list, timeline`,
+		"orders":                            `needs a command: get, list, timeline, as-of, diff`,
 		"orders show":                       `unknown command "show"`,
 		"migrate":                           `needs a command: up, down, status`,
 		"orders get":                        "accepts 1 arg(s)",

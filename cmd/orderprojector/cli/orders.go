@@ -12,7 +12,8 @@ import (
 
 func newOrdersCommand(env *Env) *cobra.Command {
 	return newGroup("orders", "Look at projected orders",
-		newOrdersGetCommand(env), newOrdersListCommand(env), newOrdersTimelineCommand(env))
+		newOrdersGetCommand(env), newOrdersListCommand(env), newOrdersTimelineCommand(env),
+		newOrdersAsOfCommand(env), newOrdersDiffCommand(env))
 }
 
 // withReader runs a question against the database, whose schema it checks first.

@@ -16,13 +16,23 @@ func newOrdersGetCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ORDER_ID",
 		Short: "Print one order: its state, money, and what it waits for",
-		Args:  cobra.ExactArgs(1),
+		Long: `Print one order: its state, money, and what it waits for.
+
+To read what you wrote, say which version you published: --min-version N --wait 2s prints the order once
+it has that version, and fails (1, or 4 while nothing is known of the order) when that takes longer.`,
+		Args: cobra.ExactArgs(1),
 	}
 	addConfigFlags(cmd, config.SectionDatabase)
 	out := addOutputFlag(cmd)
+	var least atLeast
+	cmd.Flags().Int64Var(&least.version, "min-version", 0, "the order has to have this version")
+	cmd.Flags().DurationVar(&least.wait, "wait", 0, "how long to wait for --min-version")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := least.validate(cmd); err != nil {
+			return err
+		}
 		return env.withReader(cmd, func(ctx context.Context, reader *pgstore.Reader) error {
-			answer, err := reader.Order(ctx, args[0])
+			answer, err := least.read(cmd.Context(), ctx, reader, args[0])
 			if errors.Is(err, pgstore.ErrNotFound) {
 				return orderNotFound(args[0])
 			}
