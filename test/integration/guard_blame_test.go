@@ -24,6 +24,7 @@ import (
 // bomb for the decoder: those two are letters, the three behind the first
 // wait, and the other 95 apply (B16).
 func TestOneBadRecordDoesNotPoisonThePoll(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.exec(`ALTER TABLE order_rows ADD CONSTRAINT no_beast CHECK (total_minor <> 666)`)
 	beast := func(version int64, typ, data string) *kgo.Record {
@@ -120,6 +121,7 @@ func (s *stage) foldChanged(change func(value []byte) []byte, changed ...*kgo.Re
 // A parked event that the database refuses once its turn has come is to blame
 // itself: the event that released it applies.
 func TestAReleasedEventIsBlamedItself(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.exec(`ALTER TABLE order_rows ADD CONSTRAINT no_beast CHECK (total_minor <> 666)`)
 	s.start()
@@ -172,6 +174,7 @@ func (d touchyDecoder) Decode(r *projection.Record) (projection.Envelope, error)
 
 // A decoder that panics loses one record to the letters, not the program.
 func TestAPanicIsOneRecordsFault(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	_, registry := s.startConsumer(touchyDecoder{projection.JSONDecoder{}})
 	bad := record("o-1", event("o-1", 2, "OrderAmended.v1", `{"total":{"amount":"2.00","currency":"EUR"},"note":"trigger"}`))

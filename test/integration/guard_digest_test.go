@@ -23,6 +23,7 @@ func rewritten(id string) *kgo.Record {
 // The same event in other bytes is a duplicate; other content under the same
 // name is a conflict, whose letter says where the older record is.
 func TestOtherBytesAreComparedAsEvents(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	p := s.start()
 	withNote := func(note string) *kgo.Record {
@@ -67,8 +68,35 @@ func TestOtherBytesAreComparedAsEvents(t *testing.T) {
 	}
 }
 
+// A producer that sends its whole history again in other bytes is a duplicate of
+// itself, and is read back from the topic by the run.
+func TestAWholeHistoryInOtherBytes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, stageConfig{})
+	const orders = 4000
+	var records, again []*kgo.Record
+	for i := range orders {
+		id := fmt.Sprintf("o-%04d", i)
+		records, again = append(records, created(id)), append(again, rewritten(id))
+	}
+	s.produce(records...)
+	p := s.start()
+	s.awaitDrained()
+	before := s.contents()["order_rows"]
+	s.produce(again...)
+	s.awaitDrained()
+	s.judge()
+	if got := metric(t, p.Registry(), "orderprojector_events_total", "outcome=duplicate"); got != orders {
+		t.Errorf("%v duplicates, wanted %d", got, orders)
+	}
+	if s.contents()["order_rows"] != before {
+		t.Error("duplicates touched rows")
+	}
+}
+
 // What cannot be compared any more is a conflict that says so, never a duplicate on trust.
 func TestAnOlderRecordThatIsGone(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	s.produce(created("o-1"), created("o-2"))
@@ -107,6 +135,7 @@ func (s *stage) foldGone(gone []projection.Record, uncomparable ...*kgo.Record) 
 // A topic that was created anew holds other records at the offsets that the
 // ledger knows: those count as gone.
 func TestTheOlderRecordOfARecreatedTopicIsGone(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Forgiving: true})
 	p := s.start()
 	s.produce(created("o-1"), created("o-2"), created("o-3"))

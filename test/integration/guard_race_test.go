@@ -113,6 +113,7 @@ func awaitPartitions(t testing.TB, programs ...*program) []int32 {
 // by another member or by hand. The rest commits, the one is decided again, and
 // every record has exactly one outcome.
 func TestALostGuardLosesNothing(t *testing.T) {
+	t.Parallel()
 	const batch = 10
 	id := func(i int) string { return fmt.Sprintf("o-%02d", i) }
 	other := id(5)

@@ -142,6 +142,7 @@ var badInputs = []badInput{
 // Every kind of bad input becomes a letter that says why and keeps the record
 // byte for byte, and the next record applies.
 func TestBadInputIsKeptAndBlocksNobodyElse(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	orders := make([]*kgo.Record, len(badInputs))

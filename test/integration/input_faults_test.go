@@ -25,16 +25,18 @@ func rough() generate.Rates {
 // Every fault that the generator knows ends where the fold says, and reading the
 // whole topic once more touches no row.
 func TestEveryFaultIsAccountedFor(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		traffic generate.Config
 		batch   int // records per batch; 0 for the default
 		cache   config.ByteSize
 	}{
-		{traffic: generate.Config{Seed: 1, Orders: 3200, Long: 400, Amendments: 120, Rates: rough()}},
-		{traffic: generate.Config{Seed: randomSeed(t), Orders: 3200, Long: 300, Amendments: 80, Rates: rough()}, batch: 100, cache: 1 << 20},
-		{traffic: generate.Config{Seed: 3, Orders: 2000, InFlight: 2000, Delay: 1000, Rates: generate.Faulty()}},
+		{traffic: generate.Config{Seed: 1, Orders: 2400, Long: 300, Amendments: 120, Rates: rough()}},
+		{traffic: generate.Config{Seed: randomSeed(t), Orders: 2400, Long: 200, Amendments: 80, Rates: rough()}, batch: 100, cache: 1 << 20},
+		{traffic: generate.Config{Seed: 3, Orders: 1200, InFlight: 1200, Delay: 1000, Rates: generate.Faulty()}},
 	} {
 		t.Run(fmt.Sprint("seed ", c.traffic.Seed), func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, stageConfig{Partitions: 4})
 			size := func(cfg *config.Config) {
 				if c.batch > 0 {

@@ -14,6 +14,7 @@ import (
 // A tombstone, an absent value and an absent key are three things (B23). Each
 // is followed by a good event of the same order.
 func TestAbsentIsNotEmpty(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	next := int64(1)
@@ -61,6 +62,7 @@ func (s *stage) counted(outcome string) int64 {
 
 // Versions beyond what a float holds park exactly, and are shown exactly.
 func TestHugeVersionsParkExactly(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	huge := []int64{1<<53 + 1, 1<<53 + 3, 1<<63 - 1}
@@ -127,6 +129,7 @@ func (s *stage) commandJSON(into any, args ...string) {
 // Types and schema versions of the future hold their own order back and nobody
 // else, however many there are (B22).
 func TestUnknownTypesWait(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	p := s.start()
 	s.produce(

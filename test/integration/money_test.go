@@ -9,6 +9,7 @@ import (
 
 // Amounts reach the table exactly, however they are written, or not at all (B19).
 func TestMoneyIsExact(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	type sum struct {

@@ -15,6 +15,7 @@ import (
 // What the commands print of orders in every condition is what the database
 // holds, in JSON that programs can rely on, and the exit codes tell the rest.
 func TestCommandsShowTheRunningProjection(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	s.produce(
@@ -145,6 +146,7 @@ func notIn(want, got any) string {
 // The generator does not write among records of somebody else, and the same
 // seed makes the same records.
 func TestGenerateIsReproducibleAndCareful(t *testing.T) {
+	t.Parallel()
 	s, again, real := newStage(t, stageConfig{}), newStage(t, stageConfig{}), newStage(t, stageConfig{})
 	for _, to := range []*stage{s, again} {
 		code, stdout, stderr := to.command("generate", "--topic", to.topic, "--seed", "77", "--orders", "200", "--faults", "--poison", "0.1", "--output", "json")
@@ -183,6 +185,7 @@ func TestGenerateIsReproducibleAndCareful(t *testing.T) {
 
 // The schema goes up, down and up again, and the program says so when it is not there.
 func TestMigrationsUpDownUp(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{DSN: testenv.EmptyDatabase(t), Forgiving: true})
 	refused := func(args ...string) {
 		t.Helper()

@@ -22,6 +22,7 @@ import (
 // The metrics have their names and labels, pass the linter, and say what the
 // counts in the database say.
 func TestMetricsSayWhatTheDatabaseSays(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	s.installGate("orderprojector-write")
 	open := s.closeGate()
@@ -101,6 +102,7 @@ func labelsOf(t testing.TB, p *program, name string) (labels string, found bool)
 
 // Readiness follows the database; being alive does not, and an outage is not poison.
 func TestReadinessFollowsTheDatabase(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	cfg, err := pgx.ParseConfig(s.dsn)
 	must(t, err)
@@ -127,6 +129,7 @@ func TestReadinessFollowsTheDatabase(t *testing.T) {
 // A partition that lost records it had not read is halted, says so and what to
 // do, and the other goes on.
 func TestAHaltedPartitionIsUnhealthy(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	p := s.start()
 	s.produce(created("o-1"), on(1, created("p-1")))
@@ -150,6 +153,7 @@ func TestAHaltedPartitionIsUnhealthy(t *testing.T) {
 
 // Consumption that stands still while there is lag is unhealthy, until it moves.
 func TestAFrozenPartitionIsUnhealthy(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.installGate("orderprojector-write")
 	consumer, _ := s.startConsumer(projection.JSONDecoder{}, func(c *kafkaio.ConsumerConfig) { c.StallLimit = 2 * time.Second })

@@ -13,6 +13,7 @@ import (
 // The ledger of a long order goes on beyond its row: repeats, conflicts and
 // reused event IDs are told from each other however late they come.
 func TestALongOrderKeepsItsWholeLedger(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	p := s.start()
 	const events = 300

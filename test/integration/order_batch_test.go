@@ -18,11 +18,12 @@ import (
 // Every event comes twice, in two partitions, to two programs at once: it
 // applies once and is a duplicate once (B28).
 func TestDuplicatesInTwoPartitionsApplyOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	small := func(c *config.Config) { c.Projection.BatchMaxRecords = 10 }
 	awaitPartitions(t, s.start(small), s.start(small))
 
-	const orders = 400
+	const orders = 300
 	lives := func(partition int32, id string) []*kgo.Record {
 		return []*kgo.Record{on(partition, created(id)), on(partition, paid(id, 2)), on(partition, packed(id, 3)), on(partition, shipped(id, 4))}
 	}
@@ -109,6 +110,7 @@ func (s *stage) foldByLedger() *reference.Result {
 
 // One poll brings 70 events of one order among those of 30 others (B29).
 func TestManyEventsOfOneOrderInOnePoll(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	var records []*kgo.Record
 	for i := range 100 {
@@ -139,6 +141,7 @@ func TestManyEventsOfOneOrderInOnePoll(t *testing.T) {
 // Catching up in polls of 20,000 records of as many orders takes statements of
 // any size (B29).
 func TestACatchUpPollOfTwentyThousand(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	const orders = 16_000
 	var records []*kgo.Record
@@ -158,6 +161,7 @@ func TestACatchUpPollOfTwentyThousand(t *testing.T) {
 // A deadlock is nobody's fault but bad luck: the batch is tried again, and no
 // letter comes of it (B29).
 func TestADeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	p := s.start(func(c *config.Config) {
 		dsn, err := url.Parse(c.Database.URL.Reveal())

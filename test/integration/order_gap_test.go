@@ -14,6 +14,7 @@ import (
 // trimmed. They wait without end, over restarts, in bounded memory and in plain
 // sight; what gets its missing event goes on (B10).
 func TestOrdersWithoutTheirFirstEvents(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	const orders = 5000
 	var records []*kgo.Record

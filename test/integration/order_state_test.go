@@ -13,6 +13,7 @@ import (
 // An order whose stored state no release knows gets a letter for its next
 // event; the others go on, and so does it once its state makes sense (B27).
 func TestAnUnknownStoredStateIsOneOrdersProblem(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	p := s.start()
 	s.produce(created("o-1"), paid("o-1", 2), created("o-2"), paid("o-2", 2), created("o-3"), paid("o-3", 2))
@@ -58,6 +59,7 @@ func TestAnUnknownStoredStateIsOneOrdersProblem(t *testing.T) {
 // An event that is only amended in place leaves the state as it is and applies
 // all the same: the state machine's library calls that an error (B27).
 func TestAnEventThatKeepsTheStateApplies(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, stageConfig{})
 	s.start()
 	refund := func(version int64, amount string) *kgo.Record {
