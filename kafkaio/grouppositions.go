@@ -17,9 +17,10 @@ import (
 // GroupPosition is where a group stands in a partition, as the brokers see it.
 type GroupPosition struct {
 	projection.TopicPartition
-	LogStart  int64 // first offset that still exists
-	LogEnd    int64 // last stable offset
-	Committed int64 // next to read, or projection.NoOffset
+	LogStart      int64 // first offset that still exists
+	LogEnd        int64 // last stable offset
+	HighWatermark int64 // end of what is replicated; above LogEnd while transactions are open. NoOffset when it is not known
+	Committed     int64 // next to read, or projection.NoOffset
 }
 
 // GroupPositions asks the brokers where a group stands in a topic, partition by
@@ -44,6 +45,10 @@ func GroupPositions(ctx context.Context, config ClientConfig, group, topic strin
 	if err != nil {
 		return nil, err
 	}
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err != nil && !partial(err) {
+		return nil, fmt.Errorf("listing end offsets of %s: %w", topic, err)
+	}
 	committed, err := admin.FetchOffsetsForTopics(ctx, group, topic)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, fmt.Errorf("fetching committed offsets of group %s: %w", group, err)
@@ -52,7 +57,10 @@ func GroupPositions(ctx context.Context, config ClientConfig, group, topic strin
 	for partition, b := range logs {
 		p := GroupPosition{
 			TopicPartition: projection.TopicPartition{Topic: topic, TopicID: id, Partition: partition},
-			LogStart:       b.start, LogEnd: b.end, Committed: projection.NoOffset,
+			LogStart:       b.start, LogEnd: b.end, Committed: projection.NoOffset, HighWatermark: projection.NoOffset,
+		}
+		if end, ok := ends.Lookup(topic, partition); ok && end.Err == nil {
+			p.HighWatermark = end.Offset
 		}
 		if o, ok := committed.Lookup(topic, partition); ok && o.Err == nil && o.At >= 0 {
 			p.Committed = o.At

@@ -129,6 +129,9 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 				return fmt.Errorf("reading earlier watermarks: %w", err)
 			}
 			if found {
+				if mark.SkipTo > 0 && a.Committed != NoOffset && !mark.skipped(a.Committed) {
+					return tx.ForgetSkip(ctx, key) // there is a newer commit
+				}
 				return nil
 			}
 			if err := tx.InsertWatermark(ctx, key, a.LogStart); err != nil {
@@ -163,6 +166,11 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 		projector: p, log: log, key: key, position: start.Offset, seen: mark.NextOffset, generation: mark.Generation,
 		cache: newRowCache(p.budget),
 	}, start, nil
+}
+
+// skipped reports whether a committed offset is from before an operator's skip.
+func (w *Watermark) skipped(committed int64) bool {
+	return w.SkipTo > 0 && w.SkipFrom <= committed && committed < w.SkipTo
 }
 
 // retry repeats an attempt until it succeeds, a *RewindError or *HaltError

@@ -26,6 +26,8 @@ type Tx interface {
 	InsertWatermark(ctx context.Context, key WatermarkKey, nextOffset int64) error
 	// OtherTopicIDs lists the topic IDs under which the group has watermarks of the same partition.
 	OtherTopicIDs(ctx context.Context, key WatermarkKey) ([]TopicID, error)
+	// ForgetSkip ends what SkipFrom and SkipTo of the watermark say.
+	ForgetSkip(ctx context.Context, key WatermarkKey) error
 	// AdvanceWatermark raises the offset (it never lowers it) and adds the counts.
 	AdvanceWatermark(ctx context.Context, key WatermarkKey, nextOffset int64, counts Counts, lost int64) error
 
@@ -87,6 +89,9 @@ type Watermark struct {
 	// which everything that a member remembers of them is void.
 	Generation int64
 	Counts     Counts
+	// SkipFrom and SkipTo are set after an operator skipped offsets, until a newer
+	// commit is seen: what Kafka has committed between them is from before, and not where to begin.
+	SkipFrom, SkipTo int64
 }
 
 // RowWrite is the change of one row by an append of ledger entries, a change of

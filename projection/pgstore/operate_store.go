@@ -22,6 +22,7 @@ var (
 	sqlLettersCount   = statement("letters_count")
 	sqlDecisionsAdd   = statement("decisions_add")
 	sqlDecisionsLock  = statement("decisions_lock")
+	sqlDecisionsList  = statement("decisions_list")
 	sqlRowsDecided    = statement("rows_decided")
 	sqlRowsReplace    = statement("rows_replace")
 	sqlParkedKeep     = statement("parked_keep")

@@ -32,11 +32,13 @@ type Order struct {
 	KafkaTopic        string     `json:"kafka_topic"`
 	KafkaPartition    int32      `json:"kafka_partition"`
 	KafkaOffset       int64      `json:"kafka_offset"`
+	WaitingSince      *time.Time `json:"waiting_since"` // since when it is held up
+	Overdue           bool       `json:"overdue"`       // for longer than the deadline
 }
 
 const orderColumns = `order_id, customer_id, state, version, currency, total_minor, paid_minor, refunded_minor,
 	created_at, updated_at, projected_at, last_event_id, projection_status, waiting_for_version,
-	kafka_topic, kafka_partition, kafka_offset`
+	kafka_topic, kafka_partition, kafka_offset, waiting_since, overdue`
 
 // complete adds what the row does not hold.
 func (o *Order) complete() {
@@ -44,7 +46,7 @@ func (o *Order) complete() {
 	o.Paid = order.Money{Minor: o.PaidMinor, Currency: o.Currency}.Amount()
 	o.Refunded = order.Money{Minor: o.RefundedMinor, Currency: o.Currency}.Amount()
 	o.CreatedAt, o.UpdatedAt = utc(o.CreatedAt), utc(o.UpdatedAt)
-	o.ProjectedAt = o.ProjectedAt.UTC()
+	o.ProjectedAt, o.WaitingSince = o.ProjectedAt.UTC(), utc(o.WaitingSince)
 }
 
 func utc(t *time.Time) *time.Time {
@@ -58,10 +60,18 @@ func utc(t *time.Time) *time.Time {
 // WaitingOrder is a row of the relation waiting_orders: an order of which
 // nothing is applied yet.
 type WaitingOrder struct {
-	OrderID           string    `json:"order_id"`
-	ProjectionStatus  string    `json:"projection_status"`
-	WaitingForVersion *int64    `json:"waiting_for_version"`
-	ProjectedAt       time.Time `json:"projected_at"`
+	OrderID           string     `json:"order_id"`
+	ProjectionStatus  string     `json:"projection_status"`
+	WaitingForVersion *int64     `json:"waiting_for_version"`
+	ProjectedAt       time.Time  `json:"projected_at"`
+	WaitingSince      *time.Time `json:"waiting_since"`
+	Overdue           bool       `json:"overdue"`
+}
+
+const waitingOrderColumns = `order_id, projection_status, waiting_for_version, projected_at, waiting_since, overdue`
+
+func (o *WaitingOrder) utc() {
+	o.ProjectedAt, o.WaitingSince = o.ProjectedAt.UTC(), utc(o.WaitingSince)
 }
 
 // Obstacle is what holds an order back: the events parked behind a missing
@@ -114,7 +124,7 @@ func readOrder(ctx context.Context, tx pgx.Tx, orderID string) (OrderAnswer, err
 		}
 	} else {
 		waiting, err := query[WaitingOrder](ctx, tx, "waiting_orders",
-			`SELECT order_id, projection_status, waiting_for_version, projected_at FROM waiting_orders WHERE order_id = $1`, orderID)
+			`SELECT `+waitingOrderColumns+` FROM waiting_orders WHERE order_id = $1`, orderID)
 		if err != nil {
 			return answer, err
 		}
@@ -122,7 +132,7 @@ func readOrder(ctx context.Context, tx pgx.Tx, orderID string) (OrderAnswer, err
 			return answer, ErrNotFound
 		}
 		answer.Waiting = &waiting[0]
-		answer.Waiting.ProjectedAt = answer.Waiting.ProjectedAt.UTC()
+		answer.Waiting.utc()
 	}
 	answer.Obstacle, err = readObstacle(ctx, tx, orderID)
 	return answer, err
@@ -185,7 +195,7 @@ func (r *Reader) Orders(ctx context.Context, f OrderFilter) (orders []Order, mor
 func (r *Reader) WaitingOrders(ctx context.Context, f OrderFilter) (orders []WaitingOrder, more bool, err error) {
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
 		orders, err = query[WaitingOrder](ctx, tx, "waiting_orders", `
-			SELECT order_id, projection_status, waiting_for_version, projected_at FROM waiting_orders
+			SELECT `+waitingOrderColumns+` FROM waiting_orders
 			WHERE order_id > $1 AND ($2 = '' OR projection_status = $2)
 			ORDER BY order_id LIMIT $3`, f.After, f.Status, f.Limit+1)
 		return err
@@ -194,7 +204,7 @@ func (r *Reader) WaitingOrders(ctx context.Context, f OrderFilter) (orders []Wai
 		orders = orders[:f.Limit]
 	}
 	for i := range orders {
-		orders[i].ProjectedAt = orders[i].ProjectedAt.UTC()
+		orders[i].utc()
 	}
 	return orders, more, err
 }

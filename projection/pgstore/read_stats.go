@@ -14,6 +14,8 @@ type Stats struct {
 	DeadLettersOldestSeconds float64 // of the ones that wait for somebody; 0 when there are none
 	CopiesPending            int64   // dead letters whose newest lap has no copy yet
 	CopiesOldestSeconds      float64 // 0 when there is none
+	GapsOverdue              int64   // orders that wait for a missing version for longer than the deadline
+	DeadLettersOverdue       int64
 	Watermarks               []WatermarkAge
 }
 
@@ -39,6 +41,8 @@ func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 		ParkedEvents             int64
 		ParkedOldestSeconds      float64
 		DeadLettersOldestSeconds float64
+		GapsOverdue              int64
+		DeadLettersOverdue       int64
 	}
 	type copies struct {
 		Pending       int64
@@ -50,13 +54,18 @@ func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 			SELECT count(*) AS parked_events,
 			       coalesce(extract(epoch FROM clock_timestamp() - min(parked_at)), 0)::float8 AS parked_oldest_seconds,
 			       coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_failed_at)) FROM dead_letters
-			                 WHERE consumer_group = $1 AND status IN ('open', 'exhausted')), 0)::float8 AS dead_letters_oldest_seconds
+			                 WHERE consumer_group = $1 AND status IN ('open', 'exhausted')), 0)::float8 AS dead_letters_oldest_seconds,
+			       (SELECT count(*) FROM gaps WHERE overdue) AS gaps_overdue,
+			       (SELECT count(*) FROM dead_letters l CROSS JOIN operator_deadlines d
+			        WHERE l.consumer_group = $1 AND l.status IN ('open', 'exhausted') AND coalesce(l.due_at, l.first_failed_at + d.letter) < now())
+			           AS dead_letters_overdue
 			FROM parked_events WHERE consumer_group = $1`, group)
 		if err != nil {
 			return err
 		}
 		stats.ParkedEvents, stats.ParkedOldestSeconds = sums[0].ParkedEvents, sums[0].ParkedOldestSeconds
 		stats.DeadLettersOldestSeconds = sums[0].DeadLettersOldestSeconds
+		stats.GapsOverdue, stats.DeadLettersOverdue = sums[0].GapsOverdue, sums[0].DeadLettersOverdue
 		waiting, err := query[copies](ctx, tx, "letter_copies", `
 			SELECT count(*) AS pending, coalesce(extract(epoch FROM clock_timestamp() - min(wanted_at)), 0)::float8 AS oldest_seconds
 			FROM letter_copies WHERE consumer_group = $1 AND copied_attempts < attempts`, group)

@@ -49,6 +49,7 @@ type Timeline struct {
 	Version           int64           `json:"version"`
 	ProjectionStatus  string          `json:"projection_status"` // empty where there is no row
 	WaitingForVersion *int64          `json:"waiting_for_version"`
+	Overdue           bool            `json:"overdue"` // held up for longer than the deadline
 	Entries           []TimelineEntry `json:"entries"`
 }
 
@@ -67,8 +68,10 @@ func (r *Reader) Timeline(ctx context.Context, orderID string) (Timeline, error)
 			o := answer.Order
 			timeline.State, timeline.Version = o.State, o.Version
 			timeline.ProjectionStatus, timeline.WaitingForVersion = o.ProjectionStatus, o.WaitingForVersion
+			timeline.Overdue = o.Overdue
 		default:
 			timeline.ProjectionStatus, timeline.WaitingForVersion = answer.Waiting.ProjectionStatus, answer.Waiting.WaitingForVersion
+			timeline.Overdue = answer.Waiting.Overdue
 		}
 		for _, read := range []func(context.Context, pgx.Tx, string) ([]TimelineEntry, error){readLedger, readParked, readLetters} {
 			entries, err := read(ctx, tx, orderID)

@@ -117,6 +117,7 @@ func (t *tx) Watermark(ctx context.Context, key projection.WatermarkKey) (w proj
 	for i := range w.Counts {
 		into = append(into, &w.Counts[i])
 	}
+	into = append(into, &w.SkipFrom, &w.SkipTo)
 	err = t.QueryRow(ctx, sqlWatermarkLock, watermarkArgs(key)...).Scan(into...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return w, false, nil

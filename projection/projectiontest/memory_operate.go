@@ -230,3 +230,21 @@ func (t *memoryTx) SaveRedriveJob(_ context.Context, job *projection.RedriveJob)
 	t.jobs[job.ID-1] = *job
 	return nil
 }
+
+func (t *memoryTx) ForgetSkip(_ context.Context, key projection.WatermarkKey) error {
+	if w, found := t.marks[key]; found {
+		w.SkipFrom, w.SkipTo = 0, 0
+		t.marks[key] = w
+	}
+	return nil
+}
+
+// SkipOffsets moves a watermark forward, as an operator does it.
+func (m *Memory) SkipOffsets(key projection.WatermarkKey, to, committed int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.state.marks[key]
+	w.SkipFrom, w.SkipTo = min(w.NextOffset, committed), to
+	w.NextOffset, w.Generation = to, w.Generation+1
+	m.state.marks[key] = w
+}

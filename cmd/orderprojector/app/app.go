@@ -201,6 +201,7 @@ func (a *App) work(ctx context.Context) error {
 		}
 		return err
 	}
+	a.storeDeadlines(ctx)
 	a.phase.CompareAndSwap(phaseWaiting, "")
 	beside, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup

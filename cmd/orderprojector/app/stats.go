@@ -27,7 +27,7 @@ type databaseStats struct {
 	logger *slog.Logger
 	now    func() time.Time
 
-	parkedEvents, parkedOldest, letters, lettersOldest, copiesPending, copiesOldest, watermarkAge *prometheus.Desc
+	parkedEvents, parkedOldest, letters, lettersOldest, gapsOverdue, lettersOverdue, copiesPending, copiesOldest, watermarkAge *prometheus.Desc
 
 	copies bool // dead letters are copied, so copies that wait mean something
 
@@ -43,13 +43,15 @@ func newDatabaseStats(read func(context.Context) (pgstore.Stats, error), logger 
 	}
 	return &databaseStats{
 		read: read, logger: logger, now: time.Now,
-		parkedEvents:  desc("parked_events", "Events that wait for a version before them."),
-		parkedOldest:  desc("parked_oldest_seconds", "For how long the oldest parked event waits; 0 when there is none."),
-		letters:       desc("dead_letters", "Dead letters by status and reason.", "status", "reason"),
-		lettersOldest: desc("dead_letters_oldest_seconds", "Age of the oldest dead letter that waits for somebody; 0 when there is none."),
-		copiesPending: desc("dead_letter_copies_pending", "Dead letters whose copy is not in the dead-letter topic yet."),
-		copiesOldest:  desc("dead_letter_copies_oldest_seconds", "For how long the oldest of them waits; 0 when there is none."),
-		watermarkAge:  desc("watermark_age_seconds", "How long ago the partition's watermark advanced. Grows while there is nothing to read.", "topic", "partition"),
+		parkedEvents:   desc("parked_events", "Events that wait for a version before them."),
+		parkedOldest:   desc("parked_oldest_seconds", "For how long the oldest parked event waits; 0 when there is none."),
+		letters:        desc("dead_letters", "Dead letters by status and reason.", "status", "reason"),
+		gapsOverdue:    desc("gaps_overdue", "Orders that wait for a missing version for longer than the deadline."),
+		lettersOverdue: desc("dead_letters_overdue", "Dead letters that wait for somebody for longer than the deadline."),
+		lettersOldest:  desc("dead_letters_oldest_seconds", "Age of the oldest dead letter that waits for somebody; 0 when there is none."),
+		copiesPending:  desc("dead_letter_copies_pending", "Dead letters whose copy is not in the dead-letter topic yet."),
+		copiesOldest:   desc("dead_letter_copies_oldest_seconds", "For how long the oldest of them waits; 0 when there is none."),
+		watermarkAge:   desc("watermark_age_seconds", "How long ago the partition's watermark advanced. Grows while there is nothing to read.", "topic", "partition"),
 	}
 }
 
@@ -85,7 +87,7 @@ func (s *databaseStats) refresh(ctx context.Context) {
 
 // Describe implements prometheus.Collector.
 func (s *databaseStats) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.parkedEvents, s.parkedOldest, s.letters, s.lettersOldest, s.copiesPending, s.copiesOldest, s.watermarkAge} {
+	for _, d := range []*prometheus.Desc{s.parkedEvents, s.parkedOldest, s.letters, s.lettersOldest, s.gapsOverdue, s.lettersOverdue, s.copiesPending, s.copiesOldest, s.watermarkAge} {
 		descs <- d
 	}
 }
@@ -105,6 +107,8 @@ func (s *databaseStats) Collect(metrics chan<- prometheus.Metric) {
 	gauge(s.parkedEvents, float64(stats.ParkedEvents))
 	gauge(s.parkedOldest, stats.ParkedOldestSeconds)
 	gauge(s.lettersOldest, stats.DeadLettersOldestSeconds)
+	gauge(s.gapsOverdue, float64(stats.GapsOverdue))
+	gauge(s.lettersOverdue, float64(stats.DeadLettersOverdue))
 	if s.copies {
 		gauge(s.copiesPending, float64(stats.CopiesPending))
 		gauge(s.copiesOldest, stats.CopiesOldestSeconds)

@@ -34,7 +34,7 @@ func TestDatabaseStats(t *testing.T) {
 	}
 	expectSeries("before the first answer", 0)
 	s.refresh(t.Context())
-	expectSeries("after an answer", 3+5*4+1)
+	expectSeries("after an answer", 5+5*4+1)
 	clock = clock.Add(10 * time.Second)
 	answer = errors.New("down")
 	s.refresh(t.Context())

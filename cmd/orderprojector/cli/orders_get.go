@@ -82,12 +82,12 @@ func orderTable(t *tableWriter, a pgstore.OrderAnswer) {
 		t.field("projected at", timeCell(&o.ProjectedAt))
 		t.field("last event", textCell(o.LastEventID))
 		t.field("record", fmt.Sprintf("%s partition %d offset %d", o.KafkaTopic, o.KafkaPartition, o.KafkaOffset))
-		t.field("projection", projectionCell(o.ProjectionStatus, o.WaitingForVersion))
+		t.field("projection", projectionCell(o.ProjectionStatus, o.WaitingForVersion, o.Overdue))
 	} else {
 		t.field("order", a.Waiting.OrderID)
 		t.field("version", "0 (nothing is applied yet: the order is in waiting_orders, not in orders)")
 		t.field("projected at", timeCell(&a.Waiting.ProjectedAt))
-		t.field("projection", projectionCell(a.Waiting.ProjectionStatus, a.Waiting.WaitingForVersion))
+		t.field("projection", projectionCell(a.Waiting.ProjectionStatus, a.Waiting.WaitingForVersion, a.Waiting.Overdue))
 	}
 	if a.Obstacle != nil {
 		obstacleTable(t, a.Obstacle)
@@ -103,11 +103,15 @@ func obstacleTable(t *tableWriter, o *pgstore.Obstacle) {
 	}
 }
 
-func projectionCell(status string, waitingFor *int64) string {
+func projectionCell(status string, waitingFor *int64, overdue bool) string {
 	if waitingFor == nil {
 		return status
 	}
-	return fmt.Sprintf("%s, for version %d", status, *waitingFor)
+	cell := fmt.Sprintf("%s, for version %d", status, *waitingFor)
+	if overdue {
+		cell += ", overdue"
+	}
+	return cell
 }
 
 func moneyCell(amount, currency string, minor int64) string {

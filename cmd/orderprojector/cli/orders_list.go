@@ -113,13 +113,13 @@ func ordersTable(t *tableWriter, orders []pgstore.Order) {
 	t.row("ORDER", "CUSTOMER", "STATE", "VERSION", "TOTAL", "PAID", "REFUNDED", "CURRENCY", "UPDATED", "PROJECTION")
 	for _, o := range orders {
 		t.row(o.OrderID, o.CustomerID, o.State, strconv.FormatInt(o.Version, 10), o.Total, o.Paid, o.Refunded, o.Currency,
-			timeCell(o.UpdatedAt), projectionCell(o.ProjectionStatus, o.WaitingForVersion))
+			timeCell(o.UpdatedAt), projectionCell(o.ProjectionStatus, o.WaitingForVersion, o.Overdue))
 	}
 }
 
 func waitingOrdersTable(t *tableWriter, orders []pgstore.WaitingOrder) {
 	t.row("ORDER", "PROJECTION", "PROJECTED")
 	for _, o := range orders {
-		t.row(o.OrderID, projectionCell(o.ProjectionStatus, o.WaitingForVersion), timeCell(&o.ProjectedAt))
+		t.row(o.OrderID, projectionCell(o.ProjectionStatus, o.WaitingForVersion, o.Overdue), timeCell(&o.ProjectedAt))
 	}
 }

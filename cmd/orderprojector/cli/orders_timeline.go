@@ -42,9 +42,9 @@ func timelineTable(t *tableWriter, timeline pgstore.Timeline) {
 	case status == "":
 		status = "nothing is applied or parked"
 	case timeline.State == "":
-		status = "nothing is applied yet; " + projectionCell(status, timeline.WaitingForVersion)
+		status = "nothing is applied yet; " + projectionCell(status, timeline.WaitingForVersion, timeline.Overdue)
 	default:
-		status = fmt.Sprintf("%s, version %d; %s", timeline.State, timeline.Version, projectionCell(status, timeline.WaitingForVersion))
+		status = fmt.Sprintf("%s, version %d; %s", timeline.State, timeline.Version, projectionCell(status, timeline.WaitingForVersion, timeline.Overdue))
 	}
 	t.row("order " + timeline.OrderID + ": " + status)
 	t.flush()

@@ -107,6 +107,10 @@ type Projection struct {
 	BatchMaxBytes   ByteSize
 	Breaker         bool     // pause the group when most events become dead letters
 	CacheBytes      ByteSize // current rows kept in memory, over all partitions
+	// GapDeadline and DeadLetterDeadline are when what waits for somebody is
+	// overdue. They are stored, so that every command and view goes by the same.
+	GapDeadline        time.Duration
+	DeadLetterDeadline time.Duration
 }
 
 // HTTP is the listener of health, metrics and API.
@@ -148,6 +152,9 @@ func Default() Config {
 			BatchMaxRecords: 4096,
 			BatchMaxBytes:   4 << 20,
 			CacheBytes:      32 << 20,
+
+			GapDeadline:        15 * time.Minute,
+			DeadLetterDeadline: 24 * time.Hour,
 		},
 		HTTP:          HTTP{Address: DefaultHTTPAddress},
 		Log:           Log{Level: slog.LevelInfo, Format: "text"},

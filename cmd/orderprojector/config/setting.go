@@ -104,6 +104,10 @@ func (c *Config) settings() []setting {
 			usage: "most bytes of records in one transaction"},
 		{section: SectionProjection, name: "cache-bytes", env: "ORDERPROJECTOR_CACHE_BYTES", value: &p.CacheBytes,
 			usage: "memory for current orders"},
+		{section: SectionProjection, name: "gap-deadline", env: "ORDERPROJECTOR_GAP_DEADLINE", value: (*duration)(&p.GapDeadline),
+			usage: "for how long an order may wait for a missing version before it is overdue"},
+		{section: SectionProjection, name: "dead-letter-deadline", env: "ORDERPROJECTOR_DEAD_LETTER_DEADLINE", value: (*duration)(&p.DeadLetterDeadline),
+			usage: "for how long a dead letter may wait for somebody before it is overdue"},
 		{section: SectionProjection, name: "breaker", env: "ORDERPROJECTOR_BREAKER", value: (*boolean)(&p.Breaker),
 			usage: "pause the group when most events of five minutes become dead letters of one reason"},
 

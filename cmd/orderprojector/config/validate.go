@@ -200,6 +200,8 @@ func (v *validation) projection() {
 	v.count("batch-max-records", p.BatchMaxRecords, 1, 1_000_000)
 	v.size("batch-max-bytes", p.BatchMaxBytes, 1<<10, 1<<30)
 	v.size("cache-bytes", p.CacheBytes, 0, 1<<40)
+	v.timeout("gap-deadline", p.GapDeadline, time.Second, 365*24*time.Hour)
+	v.timeout("dead-letter-deadline", p.DeadLetterDeadline, time.Second, 365*24*time.Hour)
 }
 
 func (v *validation) http() {
