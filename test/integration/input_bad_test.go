@@ -19,7 +19,6 @@ import (
 type badInput struct {
 	name   string
 	record func(orderID string) *kgo.Record
-	reason string // "invalid" where empty
 	detail string // part of it
 	// What the letter must know. Version and event ID are known only where the body can be believed.
 	noOrder bool // not even the key names an order

@@ -35,7 +35,7 @@ func TestALongOrderKeepsItsWholeLedger(t *testing.T) {
 			amended("long", 5, "5.00"), amended("long", events-64, fmt.Sprintf("%d.00", events-64)), amended("long", events-63, fmt.Sprintf("%d.00", events-63)),
 			amended("long", events, fmt.Sprintf("%d.00", events)), created("long"),
 			record("long", strings.Replace(string(amended("long", 7, "7.00").Value), `"7.00"`, `7.000`, 1)), // another content: a number is no string
-			record("long", strings.Replace(string(amended("long", 8, "8.00").Value), `":`, `" : `, -1)),
+			record("long", strings.ReplaceAll(string(amended("long", 8, "8.00").Value), `":`, `" : `)),
 			record("long", strings.Replace(string(amended("long", 9, "9.00").Value), `9.00`, `9.01`, 1)),
 			record("long", eventWithID("new", "long", 6, "OrderAmended.v1", `{"total":{"amount":"6.00","currency":"EUR"}}`)),
 			record("long", eventWithID("long-e7", "long", events+1, "OrderAmended.v1", `{"total":{"amount":"1.00","currency":"EUR"}}`)),
