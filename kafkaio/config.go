@@ -118,7 +118,7 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 // openGate is always open.
 type openGate struct{}
 
-func (openGate) Closed() (error, <-chan struct{}) { return nil, nil }
+func (openGate) Closed() (<-chan struct{}, error) { return nil, nil }
 
 func orDuration(d *time.Duration, byDefault time.Duration) {
 	if *d == 0 {

@@ -75,7 +75,7 @@ func (c *Consumer) Status() Status {
 	s, waiting := c.current, c.waiting
 	c.mu.Unlock()
 	status := Status{Topic: c.cfg.Topic, Group: c.cfg.Group, Waiting: waiting}
-	status.Paused, _ = c.cfg.Gate.Closed()
+	_, status.Paused = c.cfg.Gate.Closed()
 	last, err := c.contact.state()
 	status.LastContact = last
 	if err != nil {

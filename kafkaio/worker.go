@@ -221,7 +221,7 @@ func (w *worker) loop(handler projection.PartitionHandler) error {
 	defer check.Stop()
 	fetching := false
 	for w.stopping.Err() == nil {
-		closed, changed := cfg.Gate.Closed()
+		changed, closed := cfg.Gate.Closed()
 		w.state.closed(closed)
 		switch {
 		case closed == nil && !fetching:

@@ -81,13 +81,13 @@ func NewControl(cfg ControlConfig) (*Control, error) {
 }
 
 // Closed implements Gate.
-func (c *Control) Closed() (why error, changed <-chan struct{}) {
+func (c *Control) Closed() (changed <-chan struct{}, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
-		return errUnknownConsumption, c.changed
+		return c.changed, errUnknownConsumption
 	}
-	return c.state.Closed(), c.changed
+	return c.changed, c.state.Closed()
 }
 
 // Run follows the stored state until ctx ends.

@@ -35,7 +35,7 @@ func control(t *testing.T) *controlled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why, _ := c.control.Closed(); why == nil {
+	if _, why := c.control.Closed(); why == nil {
 		t.Error("the gate is open before the state is known")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func (c *controlled) handle(values ...string) {
 
 func (c *controlled) gate(want string) {
 	c.t.Helper()
-	why, _ := c.control.Closed()
+	_, why := c.control.Closed()
 	switch {
 	case want == "" && why != nil:
 		c.t.Errorf("the gate is closed: %v", why)
@@ -109,7 +109,7 @@ func (c *controlled) good(n int) []string {
 func TestTheBreakerOpensAtOnceAndForEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := control(t)
-		_, changed := c.control.Closed()
+		changed, _ := c.control.Closed()
 		c.handle(bad(99)...)
 		c.gate("")
 		c.handle(bad(1)...)
@@ -124,7 +124,7 @@ func TestTheBreakerOpensAtOnceAndForEverybody(t *testing.T) {
 			t.Errorf("stored: %+v", stored.Breaker)
 		}
 		var paused *projection.PausedError
-		if why, _ := c.control.Closed(); !errors.As(why, &paused) || !strings.Contains(paused.Hint(), "resume") {
+		if _, why := c.control.Closed(); !errors.As(why, &paused) || !strings.Contains(paused.Hint(), "resume") {
 			t.Errorf("closed: %v", why)
 		}
 		c.metrics(0, 1)
@@ -213,7 +213,7 @@ func TestOneOrderDoesNotOpenTheBreaker(t *testing.T) {
 func TestAnOperatorsPauseIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := control(t)
-		_, changed := c.control.Closed()
+		changed, _ := c.control.Closed()
 		c.store.SetConsumption("g", projection.Consumption{Pause: &projection.Pause{By: projection.By{Actor: "ann", Comment: "maintenance"}, Since: time.Now()}})
 		<-changed // within a second
 		c.gate("paused by ann since 2000-01-01T00:00:00Z: maintenance")

@@ -4,5 +4,5 @@ package projection
 type Gate interface {
 	// Closed returns why they may not, nil when they may. changed is closed once
 	// the answer may be another one.
-	Closed() (why error, changed <-chan struct{})
+	Closed() (changed <-chan struct{}, why error)
 }

@@ -22,7 +22,7 @@ func (p *Projector) Sweep(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if p.cfg.Control != nil {
-			if why, _ := p.cfg.Control.Closed(); why != nil {
+			if _, why := p.cfg.Control.Closed(); why != nil {
 				continue // nothing is applied while the group is paused
 			}
 		}

@@ -18,9 +18,8 @@ var (
 	sqlCopiesPostpone = statement("copies_postpone")
 )
 
-// copiesLock is the first half of the advisory lock that makes one session per group
-// publish copies; the second is the group's hash.
-const copiesLock = 0x6f70_6370 // "opcp"
+// copiesLock names the advisory lock that makes one session per group publish copies.
+const copiesLock = "orderprojector copies of dead letters of "
 
 // copyQueue implements lettercopy.Queue on a session of its own: the lock that gives it
 // the right to publish ends with the session, however that ends.
@@ -40,13 +39,13 @@ func OpenCopyQueue(group string, connect func(context.Context) (*pgx.Conn, error
 		}
 		q := &copyQueue{conn: conn, group: group}
 		var mine bool
-		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2))`, int32(copiesLock), group).Scan(&mine); err != nil {
-			q.Close()
+		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, copiesLock+group).Scan(&mine); err != nil {
+			q.close(context.WithoutCancel(ctx))
 			return nil, fmt.Errorf("asking for the right to publish copies: %w", err)
 		}
 		if !mine {
 			err := q.standby(ctx)
-			q.Close()
+			q.close(context.WithoutCancel(ctx))
 			return nil, err
 		}
 		return q, nil
@@ -60,8 +59,8 @@ func (q *copyQueue) standby(ctx context.Context) error {
 	err := q.conn.QueryRow(ctx, `
 		SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'local')
 		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-		  AND l.classid::bigint = $1 AND l.objid::bigint = hashtext($2)::bigint & 4294967295`, int64(copiesLock), q.group).Scan(&pid, &application, &address)
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		  AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended($1, 0)`, copiesLock+q.group).Scan(&pid, &application, &address)
 	if err != nil {
 		return lettercopy.ErrStandby // who it is, is not that important
 	}
@@ -121,8 +120,10 @@ func (q *copyQueue) Postpone(ctx context.Context, receipts []lettercopy.Receipt,
 }
 
 // Close implements lettercopy.Queue. The lock ends with the session.
-func (q *copyQueue) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+func (q *copyQueue) Close() { q.close(context.Background()) }
+
+func (q *copyQueue) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_ = q.conn.Close(ctx) // what fails here is gone already
 }

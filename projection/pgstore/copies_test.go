@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/orderprojector/orderprojector/projection"
 	"github.com/orderprojector/orderprojector/projection/lettercopy"
 	"github.com/orderprojector/orderprojector/projection/pgstore"
+	"github.com/orderprojector/orderprojector/test/testenv"
 )
 
 const copyGroup = "g"
@@ -166,5 +168,8 @@ func TestOneSessionPublishesAndAnotherTakesOver(t *testing.T) {
 		t.Errorf("the second one: %v", err)
 	}
 	first.Close()
-	mustOpenQueue(t, pool)
+	testenv.Await(t, 30*time.Second, func() (bool, string) { // the server notices in its own time
+		_, err := openQueue(t, pool)
+		return err == nil, fmt.Sprint(err)
+	})
 }

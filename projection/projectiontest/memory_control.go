@@ -37,7 +37,7 @@ var _ projection.ControlStore = (*Memory)(nil)
 // NoteRefusals implements projection.Tx.
 func (t *memoryTx) NoteRefusals(_ context.Context, key projection.WatermarkKey, refused []projection.Refusals, p projection.BreakerPolicy) (projection.BreakerWindow, error) {
 	now := time.Now()
-	c := &t.state.control
+	c := &t.control
 	for _, r := range refused {
 		c.refused = append(c.refused, refusals{key.Group, now, r})
 	}
@@ -61,7 +61,7 @@ func (t *memoryTx) NoteRefusals(_ context.Context, key projection.WatermarkKey, 
 	}
 	for _, n := range c.noted {
 		if n.group == key.Group && (w.Events < 0 || now.Sub(n.at) >= p.Window) {
-			w.Events = t.state.events(key.Group) - n.events
+			w.Events = t.events(key.Group) - n.events
 		}
 	}
 	return w, nil
@@ -80,9 +80,9 @@ func (s *state) events(group string) (n int64) {
 // TripBreaker implements projection.Tx.
 func (t *memoryTx) TripBreaker(_ context.Context, group string, trip projection.BreakerTrip) error {
 	trip.Since = time.Now()
-	if c := t.state.control.consumption[group]; c.Breaker == nil {
+	if c := t.control.consumption[group]; c.Breaker == nil {
 		c.Breaker = &trip
-		t.state.control.set(group, c)
+		t.control.set(group, c)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ open, and what was decided per partition. Where Kafka does not answer, what it w
 				return err
 			}
 			view := statusView{GroupStatus: status}
-			positions, err := env.positions(cmd.Context(), cfg)
+			positions, err := env.positions(ctx, cfg)
 			if err != nil {
 				view.KafkaError = err.Error()
 				fmt.Fprintln(env.Stderr, "Kafka's side is left out:", err)
