@@ -140,7 +140,11 @@ func ParseTime(s string) (time.Time, error) {
 	}
 	for i := range len(shape) {
 		want, got := shape[i], s[i]
-		if want == 'd' && (got < '0' || got > '9') || want != 'd' && got != want && !(want == 'T' && got == 't') {
+		right := got == want || want == 'T' && got == 't'
+		if want == 'd' {
+			right = got >= '0' && got <= '9'
+		}
+		if !right {
 			return bad("is not an RFC 3339 time with zone")
 		}
 	}

@@ -422,11 +422,11 @@ func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) e
 	}
 	seen := make(map[place]bool, len(letters)) // a statement cannot touch a row twice
 	for _, l := range letters {
-		if at := (place{l.Record.TopicPartition, l.Record.Offset}); seen[at] {
+		at := place{l.Record.TopicPartition, l.Record.Offset}
+		if seen[at] {
 			continue
-		} else {
-			seen[at] = true
 		}
+		seen[at] = true
 		groups = append(groups, l.Group)
 		recs.add(&l.Record)
 		ids, versions, events = append(ids, l.OrderID), append(versions, l.Version), append(events, l.EventID)
