@@ -257,7 +257,7 @@ func (c *comparison) compareAccounts(ctx context.Context, s *snapshot, marks map
 // operated reports whether operators changed what becomes of events.
 func operated(ctx context.Context, s *snapshot) (decided bool, err error) {
 	err = s.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM audit_log WHERE action IN
-		('dlq.redrive', 'dlq.discard', 'gaps.accept', 'gaps.repair', 'decisions.undo', 'orders.reproject', 'replay'))`).Scan(&decided)
+		('dlq.redrive', 'dlq.discard', 'gaps.accept', 'gaps.repair', 'decisions.undo', 'orders.reproject'))`).Scan(&decided)
 	if err != nil {
 		return false, fmt.Errorf("reading audit_log: %w", err)
 	}
