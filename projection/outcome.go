@@ -27,6 +27,9 @@ var outcomeNames = [outcomeCount]string{
 // projection_watermarks and, for the four that make a letter, its reason.
 func (o Outcome) String() string { return outcomeNames[o] }
 
+// MarshalText writes the outcome's name.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
 // DeadLetters reports whether the outcome writes a dead letter.
 func (o Outcome) DeadLetters() bool {
 	return o == Invalid || o == Conflict || o == Unsupported || o == Illegal

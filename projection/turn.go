@@ -43,12 +43,12 @@ type turn struct {
 
 // DrainedEvent is a parked event whose turn came.
 type DrainedEvent struct {
-	OrderID string
-	Version int64
-	EventID string
-	Type    string
-	Outcome Outcome
-	Detail  string // why, of an outcome that made a dead letter
+	OrderID string  `json:"order_id"`
+	Version int64   `json:"version"`
+	EventID string  `json:"event_id"`
+	Type    string  `json:"type"`
+	Outcome Outcome `json:"outcome"`
+	Detail  string  `json:"detail,omitempty"` // why, of an outcome that made a dead letter
 }
 
 var _ Ledger = (*turn)(nil)
