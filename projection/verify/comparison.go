@@ -304,13 +304,3 @@ func (c *comparison) conclude() {
 		r.Notes = append(r.Notes, "the topic was created anew: what was projected from the old one cannot be compared")
 	}
 }
-
-func mapKeys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
