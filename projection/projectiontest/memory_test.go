@@ -10,3 +10,7 @@ import (
 func TestMemoryConforms(t *testing.T) {
 	projectiontest.Conformance(t, func(*testing.T) projection.Store { return projectiontest.NewMemory() })
 }
+
+func TestMemoryConformsForOperators(t *testing.T) {
+	projectiontest.OperatorConformance(t, func(*testing.T) projection.OperatorStore { return projectiontest.NewMemory() })
+}
