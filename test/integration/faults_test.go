@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate/publish"
@@ -94,15 +95,21 @@ func (s *stage) flow(traffic generate.Config, rate float64) *flow {
 	return f
 }
 
-// wait waits until everything is published.
-func (f *flow) wait() {
-	f.t.Helper()
-	select {
-	case <-f.ended:
-	case <-time.After(2 * patience):
-		f.t.Fatal("the traffic does not end")
+// generated returns generated records, each with the partition of its key
+// among that many, to be produced in parts.
+func (s *stage) generated(traffic generate.Config, partitions int) []*kgo.Record {
+	s.t.Helper()
+	stream, err := generate.New(traffic)
+	must(s.t, err)
+	place := kgo.StickyKeyPartitioner(nil).ForTopic(s.topic)
+	var records []*kgo.Record
+	for g := range stream.All() {
+		r := &kgo.Record{Key: g.PartitionKey, Value: g.Value, Headers: []kgo.RecordHeader{{Key: generate.HeaderGenerator}}}
+		r.Partition = int32(place.Partition(r, partitions))
+		r.Key = g.Key
+		records = append(records, r)
 	}
-	must(f.t, f.err)
+	return records
 }
 
 // stop ends the traffic, which must not have ended before: then what a test did

@@ -373,38 +373,24 @@ func TestLogPartitionsAdded(t *testing.T) {
 	seed := randomSeed(t)
 	s := newStage(t, stageConfig{Partitions: 3})
 	s.watchRows()
-	stream, err := generate.New(generate.Config{Seed: seed, Orders: 1500, Rates: generate.Rates{Disorder: 0.1}})
-	must(t, err)
-	var records []*kgo.Record
-	for g := range stream.All() {
-		records = append(records, &kgo.Record{Key: g.Key, Value: g.Value, Headers: []kgo.RecordHeader{{Key: generate.HeaderGenerator}}})
-	}
-	place := kgo.StickyKeyPartitioner(nil).ForTopic(s.topic)
-	send := func(records []*kgo.Record, partitions int) {
-		for batch := range slices.Chunk(records, 200) {
-			for _, r := range batch {
-				r.Topic = s.topic
-				r.Partition = int32(place.Partition(r, partitions))
-			}
-			s.produce(batch...)
-		}
-	}
+	records := s.generated(generate.Config{Seed: seed, Orders: 1500, Rates: generate.Rates{Disorder: 0.1}}, 3)
+	moved := s.generated(generate.Config{Seed: seed, Orders: 1500, Rates: generate.Rates{Disorder: 0.1}}, 6)
 	first := s.start()
 	half := len(records) / 2
-	send(records[:half], 3)
+	s.produce(records[:half]...)
 	s.awaitMarks(patience, map[int32]int64{0: 1, 1: 1, 2: 1})
 	// The old partitions wait at a lock, so that the new ones are ahead of them.
 	release := s.holdAllOrders()
-	send(records[half:half+half/4], 3)
+	s.produce(records[half : half+half/4]...)
 	updated, err := s.admin.UpdatePartitions(t.Context(), 6, s.topic)
 	must(t, err)
 	must(t, updated.Error())
 	s.awaitPartitions(6)
 	s.kafka = newProducer(t, s.brokers) // one that knows them
-	send(records[half+half/4:half+half/2], 6)
+	s.produce(moved[half+half/4 : half+half/2]...)
 	second := s.start()
 	release()
-	send(records[half+half/2:], 6)
+	s.produce(moved[half+half/2:]...)
 	awaitOwned(t, first, 3) // the new partitions are found without a restart
 	awaitOwned(t, second, 3)
 	s.awaitDrained()

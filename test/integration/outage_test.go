@@ -264,14 +264,14 @@ func TestOutageFailoverWhileReadingAgain(t *testing.T) {
 			f := newFailover(t)
 			s := newStage(t, stageConfig{DSN: f.dsn(), Forgiving: true})
 			s.noteRows()
-			traffic := generate.Config{Seed: seed, Orders: 150, Rates: generate.Faulty(), Delay: 50, Long: 50, Amendments: 90}
-			s.generate(traffic)
+			traffic := generate.Config{Seed: seed, Orders: 300, Rates: generate.Faulty(), Delay: 50, Long: 50, Amendments: 90}
+			records := s.generated(traffic, 1) // of orders that are in flight all the time
+			s.produce(records[:len(records)/2]...)
 			kept := s.ends()[0]
 			p := s.start()
 			s.awaitDrained()
 			f.copy()
-			traffic.Seed++
-			s.generate(traffic)
+			s.produce(records[len(records)/2:]...)
 			s.awaitDrained()
 			p.Stop()
 			s.rewind(map[int32]int64{0: 0})
@@ -307,13 +307,12 @@ func TestOutageDatabaseRestoredBetweenRuns(t *testing.T) {
 	f := newFailover(t)
 	s := newStage(t, stageConfig{Partitions: 4, DSN: f.dsn(), Forgiving: true})
 	s.noteRows()
-	traffic := generate.Config{Seed: seed, Orders: 400, Rates: generate.Faulty(), Delay: 100, Long: 50, Amendments: 90}
-	s.generate(traffic)
+	records := s.generated(generate.Config{Seed: seed, Orders: 400, Rates: generate.Faulty(), Delay: 100, Long: 50, Amendments: 90}, 4)
+	s.produce(records[:len(records)/2]...)
 	p := s.start()
 	s.awaitDrained()
 	f.copy()
-	traffic.Seed++
-	s.generate(traffic)
+	s.produce(records[len(records)/2:]...)
 	s.awaitDrained()
 	p.Stop()
 	before := s.committed()
