@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,9 +21,9 @@ CREATE TABLE plain_events (order_id text NOT NULL, version bigint NOT NULL, even
     occurred_at timestamptz NOT NULL, PRIMARY KEY (order_id, version))`
 
 // baseline is the rate, in records per second, of the consumer that most teams write first:
-// one transaction per event, a journal that tells duplicates, as many partitions at a time as there are.
+// one record after another, one transaction each, a journal that tells duplicates.
 func (w *world) baseline(dsn string, records int) float64 {
-	pool := w.pool(dsn, writers)
+	pool := w.pool(dsn, 1)
 	if _, err := pool.Exec(w.b.Context(), baselineTables); err != nil {
 		w.b.Fatal(err)
 	}
@@ -37,23 +36,16 @@ func (w *world) baseline(dsn string, records int) float64 {
 	began := time.Now()
 	done := 0
 	for done < records {
-		fetches := client.PollRecords(w.b.Context(), 1000)
+		fetches := client.PollRecords(w.b.Context(), 500)
 		if err := fetches.Err(); err != nil {
 			w.b.Fatal(err)
 		}
-		var wg sync.WaitGroup
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			done += len(p.Records)
-			wg.Go(func() {
-				for _, r := range p.Records {
-					if err := plain(w.b.Context(), pool, r); err != nil {
-						w.b.Error(err)
-						return
-					}
-				}
-			})
-		})
-		wg.Wait()
+		for _, r := range fetches.Records() {
+			if err := plain(w.b.Context(), pool, r); err != nil {
+				w.b.Fatal(err)
+			}
+			done++
+		}
 	}
 	return float64(done) / time.Since(began).Seconds()
 }
