@@ -432,7 +432,7 @@ func (a *action) settleLetters(result *ReprojectResult, t *turn, w *work, letter
 // whatever it was, so that it opens again should it be refused when its turn comes.
 func settledStatus(was LetterStatus, folded *DeadLetter, first Outcome) LetterStatus {
 	switch {
-	case folded == nil && (was.Waits() || first == Parked || first == Applied):
+	case folded == nil && (was != LetterDiscarded || first == Parked || first == Applied):
 		return LetterRedriven
 	case folded == nil, was.Waits() && !folded.Superseded:
 		return was
