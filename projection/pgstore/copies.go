@@ -14,6 +14,7 @@ import (
 
 var (
 	sqlCopiesDue      = statement("copies_due")
+	sqlCopiesTake     = statement("copies_take")
 	sqlCopiesSettle   = statement("copies_settle")
 	sqlCopiesPostpone = statement("copies_postpone")
 )
@@ -21,16 +22,18 @@ var (
 // copiesLock names the advisory lock that makes one session per group publish copies.
 const copiesLock = "orderprojector copies of dead letters of "
 
+// copyTurn is how long a publisher on a shared session has the letters that it took, longer than a round takes.
+const copyTurn = time.Minute
+
 // copyQueue implements lettercopy.Queue on a session of its own: the lock that gives it
-// the right to publish ends with the session, however that ends.
+// the right to publish ends with the session, however that ends. A pooler that shares sessions between
+// clients would share the lock, too: there every publisher works, and takes letters for a while.
 type copyQueue struct {
 	conn  *pgx.Conn
 	group string
 }
 
-// OpenCopyQueue returns what a lettercopy.Publisher opens its sessions with. connect must make a
-// connection to the server itself: a pooler that shares sessions between
-// clients would share the lock, too.
+// OpenCopyQueue returns what a lettercopy.Publisher opens its sessions with.
 func OpenCopyQueue(group string, connect func(context.Context) (*pgx.Conn, error)) func(context.Context) (lettercopy.Queue, error) {
 	return func(ctx context.Context) (lettercopy.Queue, error) {
 		conn, err := connect(ctx)
@@ -38,6 +41,9 @@ func OpenCopyQueue(group string, connect func(context.Context) (*pgx.Conn, error
 			return nil, fmt.Errorf("connecting: %w", err)
 		}
 		q := &copyQueue{conn: conn, group: group}
+		if SharesSessions(conn.Config()) {
+			return q, nil
+		}
 		var mine bool
 		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, copiesLock+group).Scan(&mine); err != nil {
 			q.close(context.WithoutCancel(ctx))
@@ -69,7 +75,11 @@ func (q *copyQueue) standby(ctx context.Context) error {
 
 // Due implements lettercopy.Queue.
 func (q *copyQueue) Due(ctx context.Context, maxLetters int, maxBytes int64) ([]*lettercopy.Letter, error) {
-	rows, err := q.conn.Query(ctx, sqlCopiesDue, q.group, maxLetters, maxBytes)
+	sql, args := sqlCopiesDue, []any{q.group, maxLetters, maxBytes}
+	if SharesSessions(q.conn.Config()) {
+		sql, args = sqlCopiesTake, append(args, copyTurn)
+	}
+	rows, err := q.conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

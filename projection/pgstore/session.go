@@ -23,6 +23,15 @@ func SharesSessions(cfg *pgx.ConnConfig) bool {
 	return cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
 }
 
+// PrepareSession leaves the settings out of a connection whose sessions are shared.
+func PrepareSession(c *pgx.ConnConfig) {
+	if SharesSessions(c) {
+		for _, name := range sessionSettings {
+			delete(c.RuntimeParams, name)
+		}
+	}
+}
+
 // PrepareSessions makes the settings of shared sessions go with each transaction:
 // poolers refuse most start-up parameters, and a SET would stay behind for others.
 func PrepareSessions(cfg *pgxpool.Config) {
@@ -31,9 +40,7 @@ func PrepareSessions(cfg *pgxpool.Config) {
 	}
 	before := cfg.BeforeConnect
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
-		for _, name := range sessionSettings { // the pool's own configuration keeps them
-			delete(c.RuntimeParams, name)
-		}
+		PrepareSession(c) // the pool's own configuration keeps them
 		if before != nil {
 			return before(ctx, c)
 		}

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/lettercopy"
 	"github.com/orderprojector/orderprojector/projection/pgstore"
 	"github.com/orderprojector/orderprojector/projection/projectiontest"
 	"github.com/orderprojector/orderprojector/test/testenv"
@@ -136,5 +138,34 @@ func TestStaleStatementsHealOnAFreshConnection(t *testing.T) {
 	}
 	if err := unsupported(); store.Classify(err) != projection.Unhealthy {
 		t.Errorf("what is not supported on a fresh connection: %v, %v", err, store.Classify(err))
+	}
+}
+
+// On shared sessions nobody has the right to publish alone. Who takes a letter has it for a while.
+func TestCopiesOnSharedSessionsAreTakenInTurns(t *testing.T) {
+	store, pool := openStore(t)
+	shared := openPool(t, func(c *pgxpool.Config) {
+		c.ConnConfig = pool.Config().ConnConfig
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	})
+	one, other := mustOpenQueue(t, shared), mustOpenQueue(t, shared)
+	addLetters(t, store, deadLetter(1, "a"), deadLetter(2, "b"), deadLetter(3, "c"))
+	taken := due(t, one, 2, 1<<20)
+	if got := offsets(taken); !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("one takes %v", got)
+	}
+	if got := offsets(due(t, other, 10, 1<<20)); !slices.Equal(got, []int64{3}) {
+		t.Errorf("the other takes %v", got)
+	}
+	settle(t, one, lettercopy.Receipt{Letter: taken[0], Form: lettercopy.Whole, Topic: "orders-dlt"})
+	if _, err := pool.Exec(t.Context(), `UPDATE letter_copies SET due_at = due_at - interval '1 minute'`); err != nil {
+		t.Fatal(err)
+	}
+	if got := offsets(due(t, other, 10, 1<<20)); !slices.Equal(got, []int64{2, 3}) {
+		t.Errorf("due a minute later: %v", got)
+	}
+	var locks int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks); err != nil || locks != 0 {
+		t.Errorf("%d advisory locks are held: %v", locks, err)
 	}
 }

@@ -45,6 +45,10 @@ func Hint(err error) string {
 
 func sqlStateHint(code string) string {
 	switch code {
+	case "08P01":
+		return "something between here and PostgreSQL refuses the session: behind PgBouncer add default_query_exec_mode=cache_describe to DATABASE_URL"
+	case "26000", "42P05":
+		return "prepared statements come and go, as behind a pooler of transactions: add default_query_exec_mode=cache_describe to DATABASE_URL"
 	case "28P01":
 		return "PostgreSQL refused the password: check DATABASE_URL, PGPASSWORD or the passfile"
 	case "28000":

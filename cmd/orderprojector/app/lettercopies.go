@@ -65,6 +65,7 @@ func sessionOpener(db config.Database, role PoolRole) (func(context.Context) (*p
 	for name, value := range map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "4"} {
 		setDefault(cfg.RuntimeParams, name, value)
 	}
+	pgstore.PrepareSession(cfg)
 	if cfg.ValidateConnect == nil {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}

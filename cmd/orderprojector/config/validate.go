@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -181,9 +182,12 @@ func (v *validation) database() {
 	d := v.config.Database
 	if d.URL.IsZero() && !d.fromPGEnv {
 		v.fail("database-url", "", "is not set", "set DATABASE_URL, such as postgres://user@localhost:5432/orders, or PGHOST and its like")
-	} else if _, err := pgxpool.ParseConfig(d.URL.Reveal()); err != nil {
+	} else if db, err := pgxpool.ParseConfig(d.URL.Reveal()); err != nil {
 		// The parser's own message may quote the password.
 		v.fail("database-url", d.URL.String(), "is not a PostgreSQL connection string", "special characters in user or password are written percent-encoded; files that it names must exist")
+	} else if mode := db.ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement && mode != pgx.QueryExecModeCacheDescribe {
+		// Batches are sent in binary formats, which takes knowing the types, and in one round trip, which a pooler keeps together.
+		v.fail("database-url", d.URL.String(), "asks for default_query_exec_mode="+strings.ReplaceAll(mode.String(), " ", "_"), "leave it out, or behind a pooler use cache_describe")
 	}
 	v.timeout("database-connect-timeout", d.ConnectTimeout, 100*time.Millisecond, time.Minute)
 	v.timeout("database-statement-timeout", d.StatementTimeout, 100*time.Millisecond, time.Hour)

@@ -57,7 +57,10 @@ func TestValidateNamesSettingAndValue(t *testing.T) {
 		"dead letters":     {func(c *config.Config) { c.Kafka.DeadLetterTopic = "<x>-dlt" }, "dead-letter-topic", "not a topic name"},
 		"session":          {func(c *config.Config) { c.Kafka.SessionTimeout = 0 }, "session-timeout", `"0s"`},
 		"database URL":     {func(c *config.Config) { c.Database.URL = config.NewDatabaseURL("postgres://u:canary@h:port/d") }, "database-url", "not a PostgreSQL"},
-		"no database":      {func(c *config.Config) { c.Database.URL = config.DatabaseURL{} }, "database-url", "not set"},
+		"exec mode": {func(c *config.Config) {
+			c.Database.URL = config.NewDatabaseURL("postgres://u:canary@h/d?default_query_exec_mode=simple_protocol")
+		}, "database-url", "default_query_exec_mode=simple_protocol"},
+		"no database": {func(c *config.Config) { c.Database.URL = config.DatabaseURL{} }, "database-url", "not set"},
 		"lock timeout": {func(c *config.Config) { c.Database.LockTimeout = time.Minute }, "database-lock-timeout",
 			"longer than database-statement-timeout 10s"},
 		"writers": {func(c *config.Config) { c.Database.Writers = 0 }, "writers", `"0" is not between 1 and 64`},
