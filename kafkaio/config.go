@@ -45,7 +45,9 @@ type ConsumerConfig struct {
 	// SessionTimeout is how long a member that died keeps its partitions
 	// (10 s). With the consumer protocol the broker decides instead.
 	SessionTimeout time.Duration
-	// HeartbeatInterval defaults to 3 s and must be below a third of the session timeout or so.
+	// HeartbeatInterval defaults to 1 s and must be below a third of the session timeout or so.
+	// Members learn of a rebalance by their next heartbeat, so a longer one adds to
+	// the time in which nobody reads the partitions of a member that is gone.
 	HeartbeatInterval time.Duration
 	// RebalanceTimeout is how long a member may take to give up partitions
 	// (30 s). A batch in flight gets a third of it to finish.
@@ -84,7 +86,7 @@ type ConsumerConfig struct {
 
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	orDuration(&c.SessionTimeout, 10*time.Second)
-	orDuration(&c.HeartbeatInterval, min(3*time.Second, c.SessionTimeout/3))
+	orDuration(&c.HeartbeatInterval, min(time.Second, c.SessionTimeout/3))
 	orDuration(&c.RebalanceTimeout, 30*time.Second)
 	orDuration(&c.ShutdownGrace, 10*time.Second)
 	orDuration(&c.CommitInterval, time.Second)
