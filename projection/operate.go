@@ -177,14 +177,19 @@ func (o *Operator) classify(err error) Failure {
 	return o.cfg.Store.Classify(err)
 }
 
+// newTurn is a turn of orders that an operator acts on.
+func (a *action) newTurn(works []*work, drainLimit int) *turn {
+	return &turn{
+		tx: a.OperatorTx, group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: drainLimit,
+		sorted: works, drained: &[]DrainedEvent{},
+	}
+}
+
 // turn locks an order and reads everything that deciding on it takes.
 func (a *action) turn(orderID string, items []*item, drainLimit int) (*turn, *work, error) {
 	w := newWork(orderID, nil)
 	w.items = items
-	t := &turn{
-		tx: a.OperatorTx, group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: drainLimit,
-		works: map[string]*work{orderID: w}, sorted: []*work{w}, drained: &[]DrainedEvent{},
-	}
+	t := a.newTurn([]*work{w}, drainLimit)
 	if err := t.lock(a.ctx, t.sorted); err != nil {
 		return nil, nil, err
 	}
@@ -192,8 +197,10 @@ func (a *action) turn(orderID string, items []*item, drainLimit int) (*turn, *wo
 }
 
 // finish writes what was decided.
-func (a *action) finish(t *turn, w *work) error {
-	w.settle()
+func (a *action) finish(t *turn) error {
+	for _, w := range t.sorted {
+		w.settle()
+	}
 	if err := t.checkOlder(); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (a *action) discard(result *DiscardResult, req DiscardRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := a.finish(t, w); err != nil {
+	if err := a.finish(t); err != nil {
 		return err
 	}
 	after := standing(w.row)
@@ -228,7 +228,7 @@ func (a *action) restore(id int64, by By) (after Standing, err error) {
 		if err != nil {
 			return after, err
 		}
-		if err := a.finish(t, w); err != nil {
+		if err := a.finish(t); err != nil {
 			return after, err
 		}
 		after = standing(w.row)

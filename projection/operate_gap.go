@@ -68,7 +68,7 @@ func (a *action) acceptGap(result *GapResult, orderID string, from, to int64, by
 	if err != nil {
 		return err
 	}
-	if err := a.finish(t, w); err != nil {
+	if err := a.finish(t); err != nil {
 		return err
 	}
 	result.After, result.Drained, result.DecisionID = standing(w.row), *t.drained, d.ID
@@ -252,7 +252,7 @@ func (a *action) repairGap(result *GapResult, orderID string, found []Record, by
 		}
 		result.Found = append(result.Found, f)
 	}
-	if err := a.finish(t, w); err != nil {
+	if err := a.finish(t); err != nil {
 		return err
 	}
 	result.After, result.Drained = standing(w.row), *t.drained

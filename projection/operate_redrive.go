@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,7 +18,7 @@ const (
 	minRedrives = 20
 
 	redrivePage  = 500 // letters that are looked up at once
-	redriveChunk = 32  // letters of one order in one transaction: their records are in memory
+	redriveChunk = 32  // letters in one transaction: their records are in memory
 )
 
 // RedriveRequest says which letters are decided again, and how.
@@ -183,10 +184,7 @@ func (r *redrive) run(ctx context.Context) error {
 			return err
 		}
 		for len(page) > 0 {
-			n := chunkOf(page)
-			if r.req.Rate > 0 {
-				n = min(n, max(1, int(r.req.Rate)))
-			}
+			n := r.chunkOf(page)
 			if err := r.pace(ctx, n); err != nil {
 				return err
 			}
@@ -205,8 +203,7 @@ func (r *redrive) run(ctx context.Context) error {
 	}
 }
 
-// page looks up the next letters. Its last order is left for the next page
-// when it may have more, so that an order's letters stay together.
+// page looks up the next letters.
 func (r *redrive) page(ctx context.Context) (page []LetterTurn, more bool, err error) {
 	err = r.o.do(ctx, false, true, func(a *action) error {
 		page, err = a.SelectLetters(a.ctx, r.job.Group, r.job.Selection, r.job.Newest, r.job.Cursor, redrivePage)
@@ -215,20 +212,18 @@ func (r *redrive) page(ctx context.Context) (page []LetterTurn, more bool, err e
 	if err != nil {
 		return nil, false, fmt.Errorf("looking up letters: %w", err)
 	}
-	if more = len(page) == redrivePage; more {
-		last := page[len(page)-1].OrderID
-		if first := slices.IndexFunc(page, func(t LetterTurn) bool { return t.OrderID == last }); first > 0 && last != "" {
-			page = page[:first]
-		}
-	}
-	return page, more, nil
+	return page, len(page) == redrivePage, nil
 }
 
-// chunkOf returns how many of the letters go into one transaction: those of one order, but not too many.
-func chunkOf(page []LetterTurn) int {
-	n := 1
-	for n < len(page) && n < redriveChunk && page[0].OrderID != "" && page[n].OrderID == page[0].OrderID {
-		n++
+// chunkOf returns how many of the letters go into one transaction: not so many
+// that their records are a burden, or that it is too late to stop.
+func (r *redrive) chunkOf(page []LetterTurn) int {
+	n := min(len(page), redriveChunk)
+	if left := minRedrives - r.report.Tried; left > 0 {
+		n = min(n, int(left))
+	}
+	if r.req.Rate > 0 {
+		n = min(n, max(1, int(r.req.Rate)))
 	}
 	return n
 }
@@ -247,7 +242,7 @@ func (r *redrive) pace(ctx context.Context, n int) error {
 	return context.Cause(ctx)
 }
 
-// chunk decides letters of one order again. When the database refuses them
+// chunk decides letters again in one transaction. When the database refuses them
 // together they are tried one by one, and the one that fails alone is refused.
 func (r *redrive) chunk(ctx context.Context, letters []LetterTurn) error {
 	err := r.step(ctx, letters, -1, "")
@@ -371,52 +366,24 @@ func (r *redrive) end(ctx context.Context, status RedriveStatus) error {
 	return nil
 }
 
-// redrive decides letters again, all of one order or one of none.
-func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int, blame string) ([]RedriveResult, error) {
-	ids := make([]int64, len(turns))
-	for i := range turns {
-		ids[i] = turns[i].ID
-	}
-	letters, err := a.Letters(a.ctx, a.o.cfg.Group, ids)
-	if err != nil {
-		return nil, fmt.Errorf("reading letters: %w", err)
-	}
-	slices.SortStableFunc(letters, func(x, y *Letter) int { return slices.Index(ids, x.ID) - slices.Index(ids, y.ID) })
-	var decision *OperatorDecision
-	if req.Substitute != nil && len(letters) == 1 {
-		if decision, err = a.substitution(letters[0], req); err != nil {
-			return nil, err
-		}
-		if letters, err = a.withTwins(letters, decision); err != nil {
-			return nil, err
-		}
-		ids = ids[:0]
-		for _, l := range letters {
-			ids = append(ids, l.ID)
-		}
-	}
-	var items []*item
-	orderID := ""
-	for _, l := range letters {
-		it, err := a.itemOf(l, req.Substitute, blame)
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, it)
-		if it.orderID != "" {
-			orderID = it.orderID
-		}
-		*a.log = l.Record.TopicPartition
-	}
-	if decision != nil {
-		orderID = decision.OrderID
-	}
-	if orderID == "" {
-		return a.refuseAgain(req, letters, items)
-	}
+// candidate is a letter that is decided again.
+type candidate struct {
+	letter *Letter
+	item   *item
+	state  LetterState
+	work   *work // of its order; nil when the record does not say which that is
+	change *LetterChange
+	result RedriveResult
+}
 
+// redrive decides letters again, in the order of their turns.
+func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int, blame string) ([]RedriveResult, error) {
+	candidates, decision, err := a.candidates(req, turns, blame)
+	if err != nil {
+		return nil, err
+	}
 	if decision != nil {
-		if _, err := a.row(orderID); err != nil {
+		if _, err := a.row(decision.OrderID); err != nil {
 			return nil, err
 		}
 		if err := a.checkDecided(decision); err != nil {
@@ -426,62 +393,194 @@ func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int,
 			return nil, fmt.Errorf("storing the substitute: %w", err)
 		}
 	}
-	t, w, err := a.turn(orderID, items, drainLimit)
-	if err != nil {
-		return nil, err
-	}
-	states, err := a.LockLetters(a.ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("locking letters: %w", err)
-	}
-	results := make([]RedriveResult, 0, len(letters))
-	var changes []LetterChange
-	for i, l := range letters {
-		state := states[l.ID]
-		result := RedriveResult{LetterID: l.ID, OrderID: orderID, Version: l.Version, EventID: l.EventID, Status: state.Status, Attempts: state.Attempts}
-		if w.overtaken(l.ID) { // by a letter before it: it is closed with what is written
-			result.Status = LetterSuperseded
-			results = append(results, result)
-			continue
-		}
-		if !state.Status.Waits() || state.Status == LetterExhausted && len(req.Selection.IDs) == 0 {
-			results = append(results, result)
-			continue
-		}
-		drained := len(*t.drained)
-		change, err := a.again(t, w, l, items[i], state, req)
-		if err != nil {
+	t := a.newTurn(worksOf(candidates), drainLimit)
+	if len(t.sorted) > 0 {
+		if err := t.lock(a.ctx, t.sorted); err != nil {
 			return nil, err
 		}
-		if it := w.substituted(t.decoder, items[i]); it.invalid == nil {
-			result.Version, result.EventID = it.env.Version, it.env.EventID
+	}
+	if err := a.lockCandidates(candidates); err != nil {
+		return nil, err
+	}
+	for _, w := range t.sorted {
+		if err := t.drain(a.ctx, w); err != nil {
+			return nil, err
 		}
-		result.Outcome, result.Status, result.Attempts = items[i].outcome.String(), change.Status, change.Attempts
-		if change.Refused != nil {
-			result.Detail = change.Refused.Detail
+	}
+	for _, c := range candidates {
+		if err := a.decideAgain(t, c, req); err != nil {
+			return nil, err
 		}
-		result.Drained = slices.Clone((*t.drained)[drained:])
-		changes, results = append(changes, change), append(results, result)
 	}
 	if err := t.checkOlder(); err != nil { // before it shows in the letters
 		return nil, err
 	}
 	if decision != nil {
-		if err := helps(results[0]); err != nil {
+		if err := helps(candidates[0].result); err != nil {
 			return nil, err
 		}
 	}
-	if err := a.ChangeLetters(a.ctx, changes); err != nil {
+	if err := a.ChangeLetters(a.ctx, changesOf(candidates)); err != nil {
 		return nil, fmt.Errorf("writing letters: %w", err)
 	}
-	if err := a.finish(t, w); err != nil {
+	if err := a.finish(t); err != nil {
 		return nil, err
 	}
-	after := standing(w.row)
-	for i := range results {
-		results[i].After = &after
+	results := make([]RedriveResult, len(candidates))
+	for i, c := range candidates {
+		if c.work != nil {
+			after := standing(c.work.row)
+			c.result.After = &after
+		}
+		results[i] = c.result
 	}
-	return results, a.auditRedrive(req, changes, results, states, decision)
+	return results, a.auditRedrive(req, candidates, decision)
+}
+
+// candidates reads the letters' records and finds the orders that they belong to.
+func (a *action) candidates(req RedriveRequest, turns []LetterTurn, blame string) (candidates []*candidate, decision *OperatorDecision, err error) {
+	ids := make([]int64, len(turns))
+	place := make(map[int64]int, len(turns))
+	for i := range turns {
+		ids[i], place[turns[i].ID] = turns[i].ID, i
+	}
+	letters, err := a.Letters(a.ctx, a.o.cfg.Group, ids)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading letters: %w", err)
+	}
+	slices.SortFunc(letters, func(x, y *Letter) int { return place[x.ID] - place[y.ID] })
+	if req.Substitute != nil && len(letters) == 1 {
+		if decision, err = a.substitution(letters[0], req); err != nil {
+			return nil, nil, err
+		}
+		if letters, err = a.withTwins(letters, decision); err != nil {
+			return nil, nil, err
+		}
+	}
+	works := make(map[string]*work)
+	for _, l := range letters {
+		it, err := a.itemOf(l, req.Substitute, blame)
+		if err != nil {
+			return nil, nil, err
+		}
+		*a.log = l.Record.TopicPartition
+		c := &candidate{letter: l, item: it}
+		orderID := it.orderID
+		if decision != nil {
+			orderID = decision.OrderID
+		}
+		if orderID != "" {
+			if c.work = works[orderID]; c.work == nil {
+				c.work = newWork(orderID, nil)
+				works[orderID] = c.work
+			}
+			c.work.items = append(c.work.items, it)
+		}
+		candidates = append(candidates, c)
+	}
+	return candidates, decision, nil
+}
+
+// worksOf returns the orders of letters, sorted.
+func worksOf(candidates []*candidate) []*work {
+	var works []*work
+	for _, c := range candidates {
+		if c.work != nil && !slices.Contains(works, c.work) {
+			works = append(works, c.work)
+		}
+	}
+	slices.SortFunc(works, func(x, y *work) int { return strings.Compare(x.orderID, y.orderID) })
+	return works
+}
+
+func (a *action) lockCandidates(candidates []*candidate) error {
+	ids := make([]int64, len(candidates))
+	for i, c := range candidates {
+		ids[i] = c.letter.ID
+	}
+	states, err := a.LockLetters(a.ctx, ids)
+	if err != nil {
+		return fmt.Errorf("locking letters: %w", err)
+	}
+	for _, c := range candidates {
+		c.state = states[c.letter.ID]
+		c.result = RedriveResult{
+			LetterID: c.letter.ID, OrderID: c.letter.OrderID, Version: c.letter.Version, EventID: c.letter.EventID,
+			Status: c.state.Status, Attempts: c.state.Attempts,
+		}
+	}
+	return nil
+}
+
+func changesOf(candidates []*candidate) []LetterChange {
+	var changes []LetterChange
+	for _, c := range candidates {
+		if c.change != nil {
+			changes = append(changes, *c.change)
+		}
+	}
+	return changes
+}
+
+// decideAgain decides one letter's record, unless somebody closed the letter
+// meanwhile, and works out what becomes of it.
+func (a *action) decideAgain(t *turn, c *candidate, req RedriveRequest) error {
+	w := c.work
+	switch {
+	case w != nil && w.overtaken(c.letter.ID): // by a letter before it: it is closed with what is written
+		c.result.Status = LetterSuperseded
+		return nil
+	case !c.state.Status.Waits(), c.state.Status == LetterExhausted && len(req.Selection.IDs) == 0:
+		return nil
+	}
+	change := LetterChange{ID: c.letter.ID, Status: LetterRedriven, Attempts: c.state.Attempts, ClosedBy: &req.By}
+	drained := len(*t.drained)
+	refused := c.refusedAlone(a.o.cfg.Group)
+	if w != nil {
+		var err error
+		if refused, err = t.again(a.ctx, w, c); err != nil {
+			return err
+		}
+		c.result.OrderID = w.orderID
+		if it := w.substituted(t.decoder, c.item); it.invalid == nil {
+			c.result.Version, c.result.EventID = it.env.Version, it.env.EventID
+		}
+		c.result.Drained = slices.Clone((*t.drained)[drained:])
+	}
+	if refused != nil {
+		change = refuseLetter(c.letter.ID, c.state, refused, req)
+		c.result.Detail = refused.Detail
+	}
+	c.change = &change
+	c.result.Outcome, c.result.Status, c.result.Attempts = c.item.outcome.String(), change.Status, change.Attempts
+	return nil
+}
+
+// refusedAlone is the new letter of a record that does not say which order it is of.
+func (c *candidate) refusedAlone(group string) *DeadLetter {
+	if c.work != nil || c.item.outcome != Invalid {
+		return nil
+	}
+	return invalidLetter(group, c.item)
+}
+
+// again decides a letter's record on its order. While it is decided, the letter
+// neither holds its order back nor is it overtaken. refused is the letter that it makes now.
+func (t *turn) again(ctx context.Context, w *work, c *candidate) (refused *DeadLetter, err error) {
+	w.open = slices.DeleteFunc(w.open, func(o OpenLetter) bool { return o.ID == c.letter.ID })
+	before := len(w.letters)
+	if err := t.decideItem(ctx, w, c.item); err != nil {
+		return nil, err
+	}
+	if !c.item.outcome.DeadLetters() || len(t.missing) > 0 {
+		return nil, nil
+	}
+	refused = w.letters[before]
+	w.letters = slices.Delete(w.letters, before, before+1)
+	if refused.Blocks {
+		w.open = append(w.open, OpenLetter{ID: c.letter.ID, Version: refused.Version})
+	}
+	return refused, nil
 }
 
 // helps refuses a substitute that leads nowhere. Neither does one that repeats
@@ -501,27 +600,6 @@ func helps(r RedriveResult) error {
 // overtaken reports whether a letter that held the order back is overtaken by now.
 func (w *work) overtaken(id int64) bool {
 	return slices.ContainsFunc(w.open, func(l OpenLetter) bool { return l.ID == id && l.Version <= w.row.Version })
-}
-
-// again decides one letter's record, and works out what becomes of the letter.
-func (a *action) again(t *turn, w *work, l *Letter, it *item, state LetterState, req RedriveRequest) (LetterChange, error) {
-	// While it is decided again, the letter neither holds its order back nor is it overtaken.
-	w.open = slices.DeleteFunc(w.open, func(o OpenLetter) bool { return o.ID == l.ID })
-	before := len(w.letters)
-	if err := t.decideItem(a.ctx, w, it); err != nil {
-		return LetterChange{}, err
-	}
-	change := LetterChange{ID: l.ID, Status: LetterRedriven, Attempts: state.Attempts, ClosedBy: &req.By}
-	if !it.outcome.DeadLetters() || len(t.missing) > 0 {
-		return change, nil
-	}
-	refused := w.letters[before]
-	w.letters = slices.Delete(w.letters, before, before+1)
-	change = refuseLetter(l.ID, state, refused, req)
-	if refused.Blocks {
-		w.open = append(w.open, OpenLetter{ID: l.ID, Version: refused.Version})
-	}
-	return change, nil
 }
 
 func refuseLetter(id int64, state LetterState, refused *DeadLetter, req RedriveRequest) LetterChange {
@@ -600,60 +678,27 @@ func (a *action) withTwins(letters []*Letter, d *OperatorDecision) ([]*Letter, e
 	return letters, nil
 }
 
-// refuseAgain is for a record that still does not say which order it is of.
-func (a *action) refuseAgain(req RedriveRequest, letters []*Letter, items []*item) ([]RedriveResult, error) {
-	var results []RedriveResult
-	var changes []LetterChange
-	var ids []int64
-	for _, l := range letters {
-		ids = append(ids, l.ID)
-	}
-	states, err := a.LockLetters(a.ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("locking letters: %w", err)
-	}
-	for i, l := range letters {
-		state := states[l.ID]
-		result := RedriveResult{LetterID: l.ID, OrderID: l.OrderID, Version: l.Version, EventID: l.EventID, Status: state.Status, Attempts: state.Attempts}
-		if state.Status == LetterOpen || state.Status == LetterExhausted && len(req.Selection.IDs) > 0 {
-			change := LetterChange{ID: l.ID, Status: LetterRedriven, Attempts: state.Attempts, ClosedBy: &req.By}
-			if items[i].outcome == Invalid {
-				change = refuseLetter(l.ID, state, invalidLetter(a.o.cfg.Group, items[i]), req)
-				result.Detail = change.Refused.Detail
-			}
-			result.Outcome, result.Status, result.Attempts = items[i].outcome.String(), change.Status, change.Attempts
-			changes = append(changes, change)
-		}
-		results = append(results, result)
-	}
-	if err := a.ChangeLetters(a.ctx, changes); err != nil {
-		return nil, fmt.Errorf("writing letters: %w", err)
-	}
-	return results, a.auditRedrive(req, changes, results, states, nil)
-}
-
 // auditRedrive writes one entry for each letter that was decided again.
-func (a *action) auditRedrive(req RedriveRequest, changes []LetterChange, results []RedriveResult, states map[int64]LetterState, decision *OperatorDecision) error {
-	for _, c := range changes {
-		i := slices.IndexFunc(results, func(r RedriveResult) bool { return r.LetterID == c.ID })
-		state := states[c.ID]
-		after := map[string]any{"status": c.Status, "attempts": c.Attempts, "outcome": results[i].Outcome}
-		if results[i].Detail != "" {
-			after["detail"] = results[i].Detail
+func (a *action) auditRedrive(req RedriveRequest, candidates []*candidate, decision *OperatorDecision) error {
+	var entries []AuditEntry
+	for _, c := range candidates {
+		if c.change == nil {
+			continue
 		}
-		if results[i].After != nil {
-			after["order"] = results[i].After
+		after := map[string]any{"status": c.change.Status, "attempts": c.change.Attempts, "outcome": c.result.Outcome}
+		if c.result.Detail != "" {
+			after["detail"] = c.result.Detail
+		}
+		if c.result.After != nil {
+			after["order"] = c.result.After
 		}
 		if decision != nil {
 			after["substitute_decision"] = decision.ID
 		}
-		err := a.Audit(a.ctx, AuditEntry{
-			Actor: req.By.Actor, Action: "dlq.redrive", Target: letterTarget(c.ID), Comment: req.By.Comment,
-			Before: map[string]any{"status": state.Status, "attempts": state.Attempts}, After: after,
+		entries = append(entries, AuditEntry{
+			Actor: req.By.Actor, Action: "dlq.redrive", Target: letterTarget(c.letter.ID), Comment: req.By.Comment,
+			Before: map[string]any{"status": c.state.Status, "attempts": c.state.Attempts}, After: after,
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return a.Audit(a.ctx, entries...)
 }

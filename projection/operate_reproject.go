@@ -328,7 +328,7 @@ func (a *action) fold(c *collection, records []Record, decisions []OperatorDecis
 		w.base = w.row // of version 0; it is not written, but replaced
 		t = &turn{
 			group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: -1,
-			works: map[string]*work{c.orderID: w}, sorted: []*work{w},
+			sorted: []*work{w},
 		}
 		if err := t.drain(a.ctx, w); err != nil {
 			return nil, nil, nil, err

@@ -13,8 +13,8 @@ type OperatorStore interface {
 // letters, as the projector does it, and both in key order.
 type OperatorTx interface {
 	Tx
-	// Audit writes the action to the audit log.
-	Audit(ctx context.Context, entry AuditEntry) error
+	// Audit writes actions to the audit log.
+	Audit(ctx context.Context, entries ...AuditEntry) error
 
 	// Letters reads letters of the group without locking them, in ID order. What does not exist is absent.
 	Letters(ctx context.Context, group string, ids []int64) ([]*Letter, error)

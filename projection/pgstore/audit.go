@@ -11,21 +11,31 @@ import (
 	"github.com/orderprojector/orderprojector/projection"
 )
 
-// audit writes one operator action to the audit log. It belongs in the
-// transaction that carries the action out.
-func audit(ctx context.Context, tx pgx.Tx, e projection.AuditEntry) error {
-	before, err := jsonOrNull(e.Before)
-	if err != nil {
-		return fmt.Errorf("auditing %s: %w", e.Action, err)
+// audit writes operator actions to the audit log. It belongs in the
+// transaction that carries them out.
+func audit(ctx context.Context, tx pgx.Tx, entries ...projection.AuditEntry) error {
+	if len(entries) == 0 {
+		return nil
 	}
-	after, err := jsonOrNull(e.After)
-	if err != nil {
-		return fmt.Errorf("auditing %s: %w", e.Action, err)
+	var actors, actions, targets, comments []string
+	var before, after []*string
+	for _, e := range entries {
+		was, err := jsonOrNull(e.Before)
+		if err != nil {
+			return fmt.Errorf("auditing %s: %w", e.Action, err)
+		}
+		is, err := jsonOrNull(e.After)
+		if err != nil {
+			return fmt.Errorf("auditing %s: %w", e.Action, err)
+		}
+		actors, actions, targets = append(actors, storable(e.Actor)), append(actions, e.Action), append(targets, storable(e.Target))
+		comments, before, after = append(comments, storable(e.Comment)), append(before, was), append(after, is)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO audit_log (actor, action, target, comment, before, after) VALUES ($1, $2, $3, $4, $5::jsonb, $6::jsonb)`,
-		storable(e.Actor), e.Action, storable(e.Target), storable(e.Comment), before, after)
+	_, err := tx.Exec(ctx, `INSERT INTO audit_log (actor, action, target, comment, before, after)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[])`,
+		actors, actions, targets, comments, before, after)
 	if err != nil {
-		return fmt.Errorf("auditing %s: %w", e.Action, err)
+		return fmt.Errorf("auditing %s: %w", entries[0].Action, err)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ func (s *Store) InOperatorTx(ctx context.Context, work func(context.Context, pro
 var _ projection.OperatorTx = (*tx)(nil)
 
 // Audit implements projection.OperatorTx.
-func (t *tx) Audit(ctx context.Context, entry projection.AuditEntry) error {
-	return audit(ctx, t.Tx, entry)
+func (t *tx) Audit(ctx context.Context, entries ...projection.AuditEntry) error {
+	return audit(ctx, t.Tx, entries...)
 }
 
 // Letters implements projection.OperatorTx.

@@ -61,8 +61,8 @@ func (m *Memory) InOperatorTx(ctx context.Context, work func(context.Context, pr
 	return m.InTx(ctx, func(ctx context.Context, tx projection.Tx) error { return work(ctx, tx.(*memoryTx)) })
 }
 
-func (t *memoryTx) Audit(_ context.Context, entry projection.AuditEntry) error {
-	t.audit = append(t.audit, entry)
+func (t *memoryTx) Audit(_ context.Context, entries ...projection.AuditEntry) error {
+	t.audit = append(t.audit, entries...)
 	return nil
 }
 
