@@ -1,9 +1,11 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -15,6 +17,9 @@ const (
 	changeTypeName  = "order_change"
 	changeArrayName = "_order_change"
 )
+
+// registerTimeout bounds the look-up of the types on a new connection where connecting has no timeout.
+const registerTimeout = 5 * time.Second
 
 var errNoChangeType = errors.New("the database has no type order_change (run: orderprojector migrate up)")
 
@@ -43,6 +48,10 @@ func PrepareWriter(cfg *pgxpool.Config) {
 				return err
 			}
 		}
+		// The pool connects in the background, with a context that does not end: a
+		// connection that fell silent here would take its place for ever.
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(conn.Config().ConnectTimeout, registerTimeout))
+		defer cancel()
 		return registerChange(ctx, conn)
 	}
 }
