@@ -80,6 +80,7 @@ func (s *partitionState) closed(why error) {
 func (s *partitionState) applying(batch []projection.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.beginLocked()
 	s.inFlight, s.inFlightTime = true, batch[0].Timestamp
 	s.bounds.end = max(s.bounds.end, batch[len(batch)-1].Offset+1)
 }
@@ -125,7 +126,16 @@ func (s *partitionState) halted(h *projection.HaltError) {
 func (s *partitionState) listed(b logBounds) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.beginLocked()
 	s.bounds, s.bounded = logBounds{b.start, max(b.end, s.position)}, true
+	if s.assignedYet && s.lagLocked() == 0 {
+		s.lastProgress = time.Now()
+	}
+}
+
+// beginLocked starts the time without progress anew where there was nothing to do: before records are
+// seen that are to be waited for.
+func (s *partitionState) beginLocked() {
 	if s.assignedYet && s.lagLocked() == 0 {
 		s.lastProgress = time.Now()
 	}
