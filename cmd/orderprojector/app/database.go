@@ -29,9 +29,9 @@ const (
 // OpenPool makes a pool of at most maxConns connections, or pool_max_conns of the connection string. It does not connect:
 // a database that is down shows when the pool is used.
 func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns int) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(db.URL.Reveal())
-	if err != nil { // its message may quote the password
-		return nil, &config.Error{Name: "database-url", Value: db.URL.String(), Problem: "is not a PostgreSQL connection string"}
+	cfg, err := parseURL(db.URL)
+	if err != nil {
+		return nil, err
 	}
 	if !limitsConns(db.URL.Reveal()) {
 		cfg.MaxConns = int32(maxConns)
@@ -53,6 +53,15 @@ func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns i
 		return nil, fmt.Errorf("opening the database pool: %w", err)
 	}
 	return pool, nil
+}
+
+// parseURL understands what the connection string says of pools, too, also where there is none.
+func parseURL(u config.DatabaseURL) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(u.Reveal())
+	if err != nil { // its message may quote the password
+		return nil, &config.Error{Name: "database-url", Value: u.String(), Problem: "is not a PostgreSQL connection string"}
+	}
+	return cfg, nil
 }
 
 // configureConn sets what every session gets, also after a reconnect. What the

@@ -56,10 +56,11 @@ func (c *letterCopies) run(ctx context.Context) {
 // sessionOpener returns a function that opens a connection outside of any pool, for work that one
 // member at a time may do: the right to it is a lock that ends with the session.
 func sessionOpener(db config.Database, role PoolRole) (func(context.Context) (*pgx.Conn, error), error) {
-	cfg, err := pgx.ParseConfig(db.URL.Reveal())
-	if err != nil { // its message may quote the password
-		return nil, &config.Error{Name: "database-url", Value: db.URL.String(), Problem: "is not a PostgreSQL connection string"}
+	pool, err := parseURL(db.URL)
+	if err != nil {
+		return nil, err
 	}
+	cfg := pool.ConnConfig
 	configureConn(cfg, db, role)
 	// A member whose machine vanished must not keep its lock: the server notices in half a minute.
 	for name, value := range map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "4"} {

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"log/slog"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -36,10 +35,11 @@ func SchemaVersion() (int64, error) {
 // is serialized by a lock in the database, held by the session, so that a killed one leaves none.
 // Close closes the connection too.
 func OpenMigrator(db config.Database, logger *slog.Logger) (*goose.Provider, error) {
-	cfg, err := pgx.ParseConfig(db.URL.Reveal())
-	if err != nil { // its message may quote the password
-		return nil, &config.Error{Name: "database-url", Value: db.URL.String(), Problem: "is not a PostgreSQL connection string"}
+	pool, err := parseURL(db.URL)
+	if err != nil {
+		return nil, err
 	}
+	cfg := pool.ConnConfig
 	// To build an index takes as long as it takes, but it does not wait for
 	// a lock so long that everybody else queues behind it.
 	db.StatementTimeout, db.IdleInTransactionTimeout = 0, 0
