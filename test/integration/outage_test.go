@@ -140,38 +140,6 @@ func TestOutageDatabaseBlackHole(t *testing.T) {
 	s.judge()
 }
 
-// PostgreSQL refuses connections in its several ways, while it starts up and when it is full.
-func TestOutageDatabaseRefuses(t *testing.T) {
-	t.Parallel()
-	seed := randomSeed(t)
-	s := newStage(t, stageConfig{Partitions: 2})
-	s.watchRows()
-	proxy := testenv.StartPostgresProxy(t, serverAddress(t, s.dsn))
-	s.programDSN = proxy.DSN(t, s.dsn)
-	p := s.spawn()
-	traffic := s.flow(generate.Config{Seed: seed, Orders: 50_000}, 300)
-	awaitOwned(t, p, 2)
-	s.awaitMarks(patience, after(s.ends()))
-	for code, message := range map[string]string{
-		"57P03": "the database system is starting up",
-		"53300": "sorry, too many clients already",
-		"28P01": "password authentication failed",
-	} {
-		before, _ := metricOf(p, "orderprojector_retries_total")
-		proxy.Refuse(code, message)
-		proxy.Sever()
-		awaitMetric(t, p, func(v float64) bool { return v > before+2 }, "orderprojector_retries_total")
-		proxy.Admit()
-		if took := s.awaitMarks(2*recovery, after(s.ends())); took > recovery {
-			t.Errorf("works again %v after %s", took, code)
-		}
-	}
-	traffic.stop()
-	s.awaitDrained()
-	s.noLetters()
-	s.judge()
-}
-
 // failover is a database that fails over to a copy that does not have the last commits.
 type failover struct {
 	t       testing.TB
