@@ -32,8 +32,9 @@ type worker struct {
 	abandon  context.CancelFunc
 	done     chan struct{}
 
-	position int64
-	progress bool // a batch was applied since the last restart
+	position  int64
+	watermark int64 // as it was at the assignment
+	progress  bool  // a batch was applied since the last restart
 }
 
 func newWorker(s *session, partition int32) *worker {
@@ -72,8 +73,9 @@ func (w *worker) run() {
 		switch {
 		case w.stopping.Err() != nil:
 			return
-		case errors.As(err, &halt):
-			w.halt(halt)
+		case errors.As(err, &halt): // before there was a handler: nothing can change that
+			w.halted(halt)
+			<-w.stopping.Done()
 			return
 		case isFatal(err):
 			w.session.fail(err)
@@ -95,11 +97,24 @@ func (w *worker) run() {
 	}
 }
 
-func (w *worker) halt(halt *projection.HaltError) {
+func (w *worker) halted(halt *projection.HaltError) {
 	w.state.halted(halt)
 	w.logger.Error("the partition is halted, the others go on",
 		"reason", halt.Reason, "hint", halt.Hint, "position", w.position)
-	<-w.stopping.Done()
+}
+
+// halt waits, so that the reason stays visible, until an operator moves the
+// partition on: the handler's check tells.
+func (w *worker) halt(handler projection.PartitionHandler, halt *projection.HaltError) error {
+	w.halted(halt)
+	var rewind *projection.RewindError
+	for sleep(w.stopping, w.session.cfg.CheckInterval) {
+		if err := w.check(handler); errors.As(err, &rewind) {
+			w.state.halted(&projection.HaltError{})
+			return err
+		}
+	}
+	return errStopping
 }
 
 // serve assigns the partition and applies records until something ends it.
@@ -119,11 +134,17 @@ func (w *worker) serve() error {
 	w.position = start.Offset
 	w.logger.Info("partition assigned", "start", start.Offset, "committed", a.Committed,
 		"log_start", a.LogStart, "log_end", a.LogEnd)
-	if err := w.withinLog(handler, logBounds{a.LogStart, a.LogEnd}); err != nil {
-		return err
+	w.watermark = start.Watermark
+	err = w.withinLog(handler, logBounds{a.LogStart, a.LogEnd})
+	if err == nil {
+		err = w.loop(handler)
+		w.session.fetcher.stop(w.feed)
 	}
-	defer w.session.fetcher.stop(w.feed)
-	return w.loop(handler)
+	var halt *projection.HaltError
+	if errors.As(err, &halt) {
+		return w.halt(handler, halt)
+	}
+	return err
 }
 
 // describe asks the broker about the partition until it answers.
@@ -165,12 +186,13 @@ func (w *worker) withinLog(handler projection.PartitionHandler, b logBounds) err
 		switch {
 		case w.position < b.start:
 			return w.lost(handler, b.start)
-		case w.position <= b.end:
+		case max(w.position, w.watermark) <= b.end:
 			return nil
 		case tries == 3:
+			// Below the watermark, new records would pass for ones that were read before.
 			return &projection.HaltError{
-				Reason: fmt.Sprintf("position %d is beyond the end of the log (%d)", w.position, b.end),
-				Hint:   "the log lost records that are already projected (unclean leader election, or a restored cluster): run verify, then rebuild",
+				Reason: fmt.Sprintf("position %d is beyond the end of the log (%d)", max(w.position, w.watermark), b.end),
+				Hint:   "the log lost records that are already projected (unclean leader election, or a restored cluster): run verify, then rebuild --orders for what differs",
 			}
 		}
 		// A leader that has just been elected may know less for a moment.
@@ -322,7 +344,7 @@ func (w *worker) refetch(failure error) error {
 		}
 		return &projection.HaltError{
 			Reason: fmt.Sprintf("the log was truncated from offset %d to %d (unclean leader election)", truncated.ConsumedTo, truncated.ResetTo),
-			Hint:   "events that are projected are gone from the topic: run verify, then rebuild",
+			Hint:   "events that are projected are gone from the topic: run verify, then rebuild --orders for what differs",
 		}
 	case errors.As(failure, &tooLarge):
 		return &projection.HaltError{

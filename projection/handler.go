@@ -22,6 +22,8 @@ type Assignment struct {
 type Start struct {
 	// Offset is the next offset to read.
 	Offset int64
+	// Watermark is the next offset as the database has it: everything below was read once.
+	Watermark int64
 	// CommitAbove is the group's committed offset as far as it is to be
 	// believed: positions at or below it are not committed, because a committed offset
 	// never moves backwards by itself.

@@ -144,7 +144,7 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 	if err != nil {
 		return nil, Start{}, err
 	}
-	start := Start{Offset: mark.NextOffset, CommitAbove: a.Committed}
+	start := Start{Offset: mark.NextOffset, Watermark: mark.NextOffset, CommitAbove: a.Committed}
 	if len(others) > 0 && (!found || a.Committed > a.LogEnd) {
 		log.Warn("the topic was created anew: watermarks and commits of the old one are not used",
 			"topic_id", a.TopicID.String(), "old_topic_id", others[0].String(), "committed", a.Committed, "start", start.Offset)

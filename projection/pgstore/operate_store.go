@@ -143,6 +143,12 @@ func orNull(t time.Time) *time.Time {
 
 // SelectLetters implements projection.OperatorTx.
 func (t *tx) SelectLetters(ctx context.Context, group string, s projection.LetterSelection, newest int64, after projection.LetterTurn, limit int) ([]projection.LetterTurn, error) {
+	// The index has them in this order; a sort would go through all that wait for each page.
+	for _, setting := range []string{"enable_sort", "enable_bitmapscan"} {
+		if _, err := t.Exec(ctx, "SET LOCAL "+setting+" = off"); err != nil {
+			return nil, err
+		}
+	}
 	args := append([]any{after.OrderID, after.Version, after.ID, group, newest}, selectionArgs(s)...)
 	rows, err := t.Query(ctx, sqlLettersSelect, append(args, limit)...)
 	if err != nil {
@@ -213,7 +219,7 @@ func (t *tx) Ledger(ctx context.Context, orderID string) ([]projection.LedgerEnt
 
 // ReplaceOrder implements projection.OperatorTx.
 func (t *tx) ReplaceOrder(ctx context.Context, group string, w *projection.RowWrite, parked []*projection.ParkedEvent) error {
-	element, err := t.changeType()
+	element, err := t.changeType(ctx)
 	if err != nil {
 		return err
 	}

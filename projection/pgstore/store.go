@@ -197,7 +197,7 @@ func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, 
 			updates, updateOrds = append(updates, w), append(updateOrds, int32(i))
 		}
 	}
-	element, err := t.changeType()
+	element, err := t.changeType(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -72,10 +72,16 @@ func registerChange(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (t *tx) changeType() (oid uint32, err error) {
+// changeType returns the OID of order_change. A connection from before the migration learns of it here.
+func (t *tx) changeType(ctx context.Context) (oid uint32, err error) {
 	registered, ok := t.Conn().TypeMap().TypeForName(changeTypeName)
 	if !ok {
-		return 0, errNoChangeType
+		if err := registerChange(ctx, t.Conn()); err != nil {
+			return 0, err
+		}
+		if registered, ok = t.Conn().TypeMap().TypeForName(changeTypeName); !ok {
+			return 0, errNoChangeType
+		}
 	}
 	return registered.OID, nil
 }
