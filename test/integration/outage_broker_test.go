@@ -139,16 +139,18 @@ func brokerBlackHole(t *testing.T, k *testenv.Kafka) {
 	s.judge()
 }
 
-// brokerRestart ends the broker under load, in order and as a crash does.
+// brokerRestart ends the broker three times under load, in order and as a crash does. Nothing of it is an
+// event's fault, and the group settles each time (B35 c).
 func brokerRestart(t *testing.T, k *testenv.Kafka) {
 	seed := randomSeed(t)
 	s := newStage(t, stageConfig{Brokers: k.Brokers(), Partitions: 3})
 	s.watchRows()
 	p := s.spawn()
-	traffic := s.flow(generate.Config{Seed: seed, Orders: 50_000, Rates: generate.Faulty()}, 300)
+	traffic := s.flow(generate.Config{Seed: seed, Orders: 50_000}, 300)
 	awaitOwned(t, p, 3)
 	s.awaitMarks(patience, after(s.ends()))
-	for _, end := range []func(){func() { k.Stop(t.Context()) }, k.Kill} {
+	for _, end := range []func(){func() { k.Stop(t.Context()) }, k.Kill, func() { k.Stop(t.Context()) }} {
+		rebalances, _ := metricOf(p, "orderprojector_rebalances_total")
 		end()
 		must(t, k.Start(t.Context()))
 		took := s.awaitMarks(2*recovery, after(s.ends()))
@@ -156,8 +158,12 @@ func brokerRestart(t *testing.T, k *testenv.Kafka) {
 		if took > recovery {
 			t.Errorf("works again %v after the broker is there", took)
 		}
+		if now, _ := metricOf(p, "orderprojector_rebalances_total"); now > rebalances+2 {
+			t.Errorf("%v rebalances after one restart", now-rebalances)
+		}
 	}
 	traffic.stop()
 	s.awaitDrained()
+	s.noLetters()
 	s.judge()
 }
