@@ -7,7 +7,7 @@ GOLANGCI      ?= golangci-lint
 GOLANGCI_VERSION = v2.12.2
 # Packages tested at once: their services share the machine's cores.
 TEST_PARALLEL ?= 2
-TEST_TIMEOUT  ?= 20m
+TEST_TIMEOUT  ?= 40m
 TEST_FLAGS    ?=
 PKG           ?= ./...
 BENCH         ?= .
