@@ -318,6 +318,33 @@ func TestLogRecordsDeleted(t *testing.T) {
 	}
 }
 
+// An operator's skip brings a halted partition back without a restart.
+func TestLogHaltedPartitionFollowsASkip(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, stageConfig{Partitions: 1})
+	p := s.start()
+	s.produce(created("a"))
+	s.awaitDrained()
+	p.Stop()
+	s.awaitNoMembers()
+	s.produce(created("lost"), paid("a", 2))
+	s.deleteBefore(0, 3)
+	process := s.spawn()
+	awaitMetric(t, process, func(v float64) bool { return v == 1 }, "orderprojector_partition_halted", `partition="0"`)
+	s.produce(created("b"))
+	if code, out, said := s.command("offsets", "skip", "--partition", "0", "--to", "3", "--comment", "gone for good", "--execute"); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, said)
+	}
+	s.awaitDrained()
+	awaitMetric(t, process, func(v float64) bool { return v == 0 }, "orderprojector_partition_halted", `partition="0"`)
+	if n := ask[int64](s, `SELECT count(*) FROM orders WHERE order_id = 'b'`); n != 1 {
+		t.Error("what comes behind the skip is not applied")
+	}
+	if lost := ask[int64](s, `SELECT lost_offsets FROM projection_watermarks`); lost != 2 {
+		t.Errorf("%d lost offsets are stored, want 2", lost)
+	}
+}
+
 // since returns the records of a partition from an offset on.
 func (s *stage) since(partition int32, offset int64) []projection.Record {
 	s.t.Helper()
