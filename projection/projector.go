@@ -149,7 +149,7 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 		log.Warn("the topic was created anew: watermarks and commits of the old one are not used",
 			"topic_id", a.TopicID.String(), "old_topic_id", others[0].String(), "committed", a.Committed, "start", start.Offset)
 		start.CommitAbove = NoOffset
-	} else if a.Committed != NoOffset {
+	} else if a.Committed != NoOffset && !mark.skipped(a.Committed) {
 		// What the log no longer holds cannot be read again, and below the watermark
 		// it does not have to be: that is no loss.
 		start.Offset = min(start.Offset, max(a.Committed, a.LogStart))
