@@ -413,10 +413,15 @@ func (s *stage) fold() *reference.Result {
 	return s.foldOf(s.read())
 }
 
-// foldOf decides records by the rules alone, in their order, up to the end that the topic has now.
+// foldOf decides records by the rules and by what operators decided alone, in their order, up to the end that the topic has now.
 func (s *stage) foldOf(records []projection.Record) *reference.Result {
 	s.t.Helper()
 	fold := reference.NewFold()
+	decisions, err := compare.Decisions(s.t.Context(), s.pool)
+	must(s.t, err)
+	for _, d := range decisions {
+		fold.Decide(d)
+	}
 	for _, r := range records {
 		fold.Add(r)
 	}
