@@ -174,7 +174,7 @@ func TestCompare(t *testing.T) {
 			"parked_events row missing, parked_events row there"},
 		{`DELETE FROM dead_letters WHERE id = 1 AND $1 <> ''`, "dead_letters row missing"},
 		{`UPDATE dead_letters SET topic_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff' WHERE id = 1 AND $1 <> ''`, "dead_letters row missing, dead_letters row there"},
-		{`UPDATE dead_letters SET status = 'discarded' WHERE id = 1 AND $1 <> ''`, "dead_letters status"},
+		{`UPDATE dead_letters SET status = 'redriven' WHERE id = 1 AND $1 <> ''`, "dead_letters status"},
 		{`UPDATE dead_letters SET order_id = 'x' WHERE id = 1 AND $1 <> ''`, "dead_letters order_id"},
 		{`UPDATE dead_letters SET event_id = 'x' WHERE id = 1 AND $1 <> ''`, "dead_letters event_id"},
 		{`UPDATE dead_letters SET version = 77 WHERE id = 1 AND $1 <> ''`, "dead_letters version"},
@@ -230,7 +230,7 @@ func TestCompare(t *testing.T) {
 	if len(report.Differences) != compare.Limit || report.Total <= compare.Limit {
 		t.Errorf("%d differences are listed of %d", len(report.Differences), report.Total)
 	}
-	if _, err := db.Exec(t.Context(), `DROP TABLE dead_letters`); err != nil {
+	if _, err := db.Exec(t.Context(), `DROP TABLE dead_letters CASCADE`); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := compare.Compare(t.Context(), result, db, group); err == nil {
