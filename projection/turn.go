@@ -19,7 +19,6 @@ type turn struct {
 	tx      Tx
 	group   string
 	decoder Decoder
-	works   map[string]*work
 	sorted  []*work // by order ID
 	batch   *batch  // nil for a sweep
 	// mark is the watermark. A record below it has its place already, which
