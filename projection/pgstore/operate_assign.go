@@ -180,7 +180,7 @@ func (s *Store) SkipOffsets(ctx context.Context, key projection.WatermarkKey, to
 			return fmt.Errorf("moving the watermark: %w", err)
 		}
 		if err := audit(ctx, tx, projection.AuditEntry{
-			Actor: by.Actor, Action: "offsets.skip", Target: "partition " + key.TopicPartition.String() + " of group " + key.Group, Comment: by.Comment,
+			Actor: by.Actor, Action: "offsets.skip", Target: "partition " + key.String() + " of group " + key.Group, Comment: by.Comment,
 			Before: map[string]any{"next_offset": skip.From, "generation": generation, "committed": committed},
 			After:  map[string]any{"next_offset": to, "generation": skip.Generation, "lost_offsets": skip.Lost},
 		}); err != nil {

@@ -201,10 +201,7 @@ func TestOperatorsAndAMemberAtOnce(t *testing.T) {
 	for _, d := range report.Differences {
 		t.Error(d)
 	}
-	var actions []string
-	for _, e := range collect[string](t, pool, `SELECT action || ' ' || count(*) FROM audit_log GROUP BY action ORDER BY action`) {
-		actions = append(actions, e)
-	}
+	actions := collect[string](t, pool, `SELECT action || ' ' || count(*) FROM audit_log GROUP BY action ORDER BY action`)
 	t.Log("audited: ", strings.Join(actions, ", "))
 	for what, sql := range map[string]string{
 		"open letters that were overtaken": `SELECT l.id::text FROM dead_letters l JOIN order_rows r USING (order_id) WHERE l.status = 'open' AND l.blocks AND l.version <= r.version`,

@@ -122,7 +122,7 @@ func checkRedrive(req *projection.RedriveRequest, timed, with bool) error {
 const maxSubstitute = 16 << 20
 
 func (env *Env) readFile(name string) ([]byte, error) {
-	var in io.Reader = env.Stdin
+	in := env.Stdin
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {

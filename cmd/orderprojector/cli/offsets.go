@@ -168,7 +168,7 @@ its offset is committed, too. It is a dry run unless --execute is given.`,
 				}
 			}
 			if err := out.print(env.Stdout, view, func(t *tableWriter) {
-				t.field("partition", key.TopicPartition.String())
+				t.field("partition", key.String())
 				t.field("skipped", fmt.Sprintf("offsets %d to %d: %d", skip.From, skip.To-1, skip.Lost))
 				if view.Committed != "" {
 					t.field("commit", view.Committed)

@@ -87,7 +87,7 @@ func (env *Env) withOperator(cmd *cobra.Command, need kafkaNeed, act func(contex
 			return err
 		}
 		defer topics.Close()
-		operatorConfig.Older, operatorConfig.Log = records, topicLog{topics}
+		operatorConfig.Older, operatorConfig.Log = records, topics
 	}
 	if o.operator, err = projection.NewOperator(operatorConfig); err != nil {
 		return err
@@ -108,24 +108,6 @@ func translate(err error) error {
 		return &Error{Code: ExitNotFound, Err: err}
 	}
 	return err
-}
-
-// topicLog is a topic as an operator's actions read it.
-type topicLog struct{ reader *kafkaio.TopicReader }
-
-// Ranges implements projection.Log.
-func (l topicLog) Ranges(ctx context.Context, topic string) ([]projection.LogRange, error) {
-	ranges, err := l.reader.Ranges(ctx, topic)
-	all := make([]projection.LogRange, len(ranges))
-	for i, r := range ranges {
-		all[i] = projection.LogRange(r)
-	}
-	return all, err
-}
-
-// ReadRange implements projection.Log.
-func (l topicLog) ReadRange(ctx context.Context, r projection.LogRange, fn func(projection.Record) error) error {
-	return l.reader.ReadRange(ctx, kafkaio.PartitionRange(r), fn)
 }
 
 // noKafka stands for a Kafka that was not configured.
