@@ -61,7 +61,7 @@ type ConsumerConfig struct {
 	MaxBatchRecords int
 	MaxBatchBytes   int64
 	// MaxPartitionBytes and MaxBufferedBytes bound what is fetched ahead of
-	// the handler, per partition and in total (4 MiB and 16 MiB), before
+	// the handler, per partition and in total (2 MiB and 6 MiB), before
 	// fetching pauses. One more fetch response may come on top.
 	MaxPartitionBytes int64
 	MaxBufferedBytes  int64
@@ -103,10 +103,10 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 		c.MaxBatchBytes = 4 << 20
 	}
 	if c.MaxPartitionBytes == 0 {
-		c.MaxPartitionBytes = 4 << 20
+		c.MaxPartitionBytes = 2 << 20
 	}
 	if c.MaxBufferedBytes == 0 {
-		c.MaxBufferedBytes = 16 << 20
+		c.MaxBufferedBytes = 6 << 20
 	}
 	if c.OnDataLoss == "" {
 		c.OnDataLoss = HaltOnDataLoss

@@ -16,7 +16,7 @@ import (
 // Defaults of ProjectorConfig.
 const (
 	DefaultWriters       = 4
-	DefaultCacheBytes    = 32 << 20
+	DefaultCacheBytes    = 16 << 20
 	DefaultBatchTimeout  = 11 * time.Second // a connection that fell silent is given up in time for work to go on within 15 s
 	DefaultSweepInterval = 5 * time.Second
 	DefaultRetryBase     = 100 * time.Millisecond

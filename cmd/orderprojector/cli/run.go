@@ -2,6 +2,7 @@ package cli
 
 import (
 	"log/slog"
+	"os"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ within --shutdown-grace; a second signal exits at once.`,
 		env.logSettings(cfg, logger)
 		if cfg.MemoryLimit > 0 {
 			debug.SetMemoryLimit(int64(cfg.MemoryLimit))
+			if _, given := os.LookupEnv("GOGC"); !given {
+				debug.SetGCPercent(400) // the limit decides: collecting earlier cost a fifth of the processor time
+			}
 		}
 		program, err := app.New(cmd.Context(), cfg, logger)
 		if err != nil {

@@ -151,7 +151,7 @@ func Default() Config {
 			Breaker:         true,
 			BatchMaxRecords: 4096,
 			BatchMaxBytes:   4 << 20,
-			CacheBytes:      32 << 20,
+			CacheBytes:      16 << 20,
 
 			GapDeadline:        15 * time.Minute,
 			DeadLetterDeadline: 24 * time.Hour,
