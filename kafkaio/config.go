@@ -17,6 +17,12 @@ const (
 	ConsumerProtocol GroupProtocol = "consumer" // KIP-848, Kafka 4.0 and later
 )
 
+// Bounds of one call of Handle, unless configured otherwise.
+const (
+	DefaultMaxBatchRecords = 4096
+	DefaultMaxBatchBytes   = 4 << 20
+)
+
 // DataLossPolicy says what happens when the log no longer holds records that
 // were not yet read.
 type DataLossPolicy string
@@ -97,10 +103,10 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 		c.GroupProtocol = ClassicProtocol
 	}
 	if c.MaxBatchRecords == 0 {
-		c.MaxBatchRecords = 4096
+		c.MaxBatchRecords = DefaultMaxBatchRecords
 	}
 	if c.MaxBatchBytes == 0 {
-		c.MaxBatchBytes = 4 << 20
+		c.MaxBatchBytes = DefaultMaxBatchBytes
 	}
 	if c.MaxPartitionBytes == 0 {
 		c.MaxPartitionBytes = 2 << 20

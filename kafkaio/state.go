@@ -121,6 +121,13 @@ func (s *partitionState) halted(h *projection.HaltError) {
 	s.haltReason, s.haltHint = h.Reason, h.Hint
 }
 
+// resumed ends a halt.
+func (s *partitionState) resumed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.haltReason, s.haltHint = "", ""
+}
+
 // listed takes the bounds of a listing. A partition that is caught up makes
 // progress by having nothing to do.
 func (s *partitionState) listed(b logBounds) {

@@ -110,7 +110,7 @@ func (w *worker) halt(handler projection.PartitionHandler, halt *projection.Halt
 	var rewind *projection.RewindError
 	for sleep(w.stopping, w.session.cfg.CheckInterval) {
 		if err := w.check(handler); errors.As(err, &rewind) {
-			w.state.halted(&projection.HaltError{})
+			w.state.resumed()
 			return err
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/orderprojector/orderprojector/kafkaio"
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 // Config is everything the program can be told. The zero value is not usable:
@@ -149,9 +152,9 @@ func Default() Config {
 		},
 		Projection: Projection{
 			Breaker:         true,
-			BatchMaxRecords: 4096,
-			BatchMaxBytes:   4 << 20,
-			CacheBytes:      16 << 20,
+			BatchMaxRecords: kafkaio.DefaultMaxBatchRecords,
+			BatchMaxBytes:   kafkaio.DefaultMaxBatchBytes,
+			CacheBytes:      projection.DefaultCacheBytes,
 
 			GapDeadline:        15 * time.Minute,
 			DeadLetterDeadline: 24 * time.Hour,
