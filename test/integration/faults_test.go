@@ -270,7 +270,9 @@ func (s *stage) commit(to map[int32]int64) {
 	for partition, at := range to {
 		offsets.AddOffset(s.topic, partition, at, -1)
 	}
-	must(s.t, s.admin.CommitAllOffsets(s.t.Context(), s.group, offsets))
+	// A client of its own: commits name the topic by its ID, and a client that
+	// has seen the topic before it was created anew still has the old one.
+	must(s.t, testenv.Admin(s.t, s.brokers).CommitAllOffsets(s.t.Context(), s.group, offsets))
 }
 
 // counts adds up the outcomes of all partitions.
