@@ -98,7 +98,7 @@ func decode(decoder Decoder, rec *Record) (env Envelope, invalid *DecodeError) {
 func salvageAfterPanic(rec *Record, v any) (e *DecodeError) {
 	e = invalidf("panic in the decoder: %v", v)
 	defer func() { _ = recover() }()
-	return salvage(rec, e.Detail)
+	return salvageRecord(rec, e.Detail)
 }
 
 // split halves a batch. Each half is a batch of its own, applied in its turn.

@@ -73,18 +73,14 @@ func (d *OperatorDecision) replaces(rec *Record, version int64, digest Digest) b
 // of CloudEvents the headers that belong to the event. It is the digest that a Decoder puts into
 // the envelope.
 func RecordDigest(r *Record) Digest {
-	binaryMode := false
-	for i := range r.Headers {
-		binaryMode = binaryMode || strings.EqualFold(r.Headers[i].Key, "ce_specversion")
-	}
-	if !binaryMode {
+	if formatOf(r) != formatBinary {
 		return DigestOf(r.Value)
 	}
 	h := sha256.New()
 	h.Write(r.Value)
 	for i := range r.Headers {
-		key := strings.ToLower(r.Headers[i].Key)
-		if !strings.HasPrefix(key, "ce_") {
+		key := lowerASCII(r.Headers[i].Key)
+		if !strings.HasPrefix(key, headerPrefix) {
 			continue
 		}
 		for _, part := range [][]byte{[]byte(key), r.Headers[i].Value} {

@@ -62,7 +62,7 @@ func (b *jsonEnvelope) envelope(r *Record) (Envelope, error) {
 	if err := checkID("event_id", b.EventID); err != nil {
 		return Envelope{}, err
 	}
-	version, err := parseVersion(b.Version)
+	version, err := parsePositive("version", b.Version)
 	if err != nil {
 		return Envelope{}, err
 	}
@@ -88,37 +88,45 @@ func (b *jsonEnvelope) envelope(r *Record) (Envelope, error) {
 // to its order and, where the order is certain, holds it back. The order is certain only when
 // the body names it and the record key does not say otherwise.
 func salvage(r *Record, detail string) *DecodeError {
+	return salvageNamed(r, detail, identifyingNames{order: "order_id", event: "event_id", version: "version"})
+}
+
+// identifyingNames are the members of a body that say which event it is.
+type identifyingNames struct{ order, event, version string }
+
+func salvageNamed(r *Record, detail string, names identifyingNames) *DecodeError {
 	e := &DecodeError{Detail: detail}
 	var fields map[string]jsontext.Value
 	if firstKind(r.Value) != '{' || json.Unmarshal(r.Value, &fields) != nil {
 		return e
 	}
 	var orderID, eventID string
-	if json.Unmarshal(fields["order_id"], &orderID) != nil || checkID("order_id", orderID) != nil ||
+	if json.Unmarshal(fields[names.order], &orderID) != nil || checkID(names.order, orderID) != nil ||
 		(r.Key != nil && string(r.Key) != orderID) {
 		return e
 	}
 	e.OrderID = orderID
-	if json.Unmarshal(fields["event_id"], &eventID) == nil && checkID("event_id", eventID) == nil {
+	if json.Unmarshal(fields[names.event], &eventID) == nil && checkID(names.event, eventID) == nil {
 		e.EventID = eventID
 	}
-	if v, err := parseVersion(fields["version"]); err == nil {
+	if v, err := parsePositive(names.version, fields[names.version]); err == nil {
 		e.Version = v
 	}
 	return e
 }
 
-func parseVersion(raw jsontext.Value) (int64, error) {
+// parsePositive reads a JSON integer from 1 to the largest of 64 bits.
+func parsePositive(field string, raw jsontext.Value) (int64, error) {
 	text := string(bytes.TrimSpace(raw))
 	if text == "" {
-		return 0, errors.New("version is missing")
+		return 0, fmt.Errorf("%s is missing", field)
 	}
 	if strings.Trim(strings.TrimPrefix(text, "-"), "0123456789") != "" {
-		return 0, fmt.Errorf("version %s is not a JSON integer", clip(text, 60))
+		return 0, fmt.Errorf("%s %s is not a JSON integer", field, clip(text, 60))
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || v < 1 {
-		return 0, fmt.Errorf("version %s is outside 1..9223372036854775807", clip(text, 60))
+		return 0, fmt.Errorf("%s %s is outside 1..9223372036854775807", field, clip(text, 60))
 	}
 	return v, nil
 }
@@ -225,8 +233,11 @@ func (m *jsonMoney) money(field string) (order.Money, error) {
 // version gives a nil event.
 func decodeData(written string, data jsontext.Value) (order.Event, error) {
 	name, schema := SplitType(written)
-	decode, known := dataDecoders[name]
-	if !known || schema != 1 {
+	decode := dataDecoders[name]
+	if schema != 1 {
+		decode = laterDecoders[typeVersion{name, schema}]
+	}
+	if decode == nil {
 		return nil, nil
 	}
 	if data.Kind() != '{' {
@@ -236,20 +247,7 @@ func decodeData(written string, data jsontext.Value) (order.Event, error) {
 }
 
 var dataDecoders = map[order.Type]func(jsontext.Value) (order.Event, error){
-	order.TypeCreated: func(data jsontext.Value) (order.Event, error) {
-		var d struct {
-			CustomerID string     `json:"customer_id"`
-			Total      *jsonMoney `json:"total"`
-		}
-		if err := unmarshalData(data, &d); err != nil {
-			return nil, err
-		}
-		total, err := d.Total.money("total")
-		if err != nil {
-			return nil, err
-		}
-		return order.Created{CustomerID: d.CustomerID, Total: total}, checkID("customer_id", d.CustomerID)
-	},
+	order.TypeCreated: decodeCreatedV1,
 	order.TypeAmended: func(data jsontext.Value) (order.Event, error) {
 		var d struct {
 			Total *jsonMoney `json:"total"`
@@ -347,8 +345,6 @@ func describeJSON(value []byte, err error) string {
 		return "empty value"
 	case bytes.HasPrefix(value, []byte("\xef\xbb\xbf")):
 		return "value starts with a byte order mark"
-	case value[0] == 0 && len(value) > 5:
-		return "not JSON: the value starts with a schema registry frame (byte 0x00 and a schema ID), which is not supported"
 	}
 	var semantic *json.SemanticError
 	if errors.As(err, &semantic) {

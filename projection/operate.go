@@ -32,7 +32,7 @@ type OperatorConfig struct {
 	Group   string        // consumer group; required
 	Topic   string        // the topic that is projected; required to read it again
 	Store   OperatorStore // required
-	Decoder Decoder       // JSONDecoder when nil
+	Decoder Decoder       // EventDecoder when nil
 	Older   RecordReader  // reads records again to compare; required
 	Log     Log           // reads the topic again; required for what re-projects orders and repairs gaps
 	Logger  *slog.Logger
@@ -65,7 +65,7 @@ func NewOperator(cfg OperatorConfig) (*Operator, error) {
 		return nil, errors.New("operator: Older is missing")
 	}
 	if cfg.Decoder == nil {
-		cfg.Decoder = JSONDecoder{}
+		cfg.Decoder = EventDecoder{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -17,7 +17,7 @@ import (
 type ReplayConfig struct {
 	Group   string
 	Store   Store
-	Decoder Decoder // JSONDecoder when nil
+	Decoder Decoder // EventDecoder when nil
 	Older   RecordReader
 	Log     Log
 	Letters LetterFinder
@@ -91,7 +91,7 @@ func Replay(ctx context.Context, cfg ReplayConfig) (*ReplayResult, error) {
 		return nil, errors.New("replay: Group, Store, Older, Log and Letters are required")
 	}
 	if cfg.Decoder == nil {
-		cfg.Decoder = JSONDecoder{}
+		cfg.Decoder = EventDecoder{}
 	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(ReplayProgress) {}
@@ -147,8 +147,11 @@ func (r *replay) partition(ctx context.Context, stretch LogRange) error {
 	}
 	logger := r.projector.log.With("topic", stretch.Topic, "partition", stretch.Partition)
 	part := &partition{
-		projector: r.projector, log: logger, key: WatermarkKey{Group: r.cfg.Group, TopicPartition: stretch.TopicPartition},
-		position: stretch.From, generation: mark.Generation, cache: newRowCache(r.projector.budget),
+		Progress: Progress{
+			key:      WatermarkKey{Group: r.cfg.Group, TopicPartition: stretch.TopicPartition},
+			position: stretch.From, generation: mark.Generation,
+		},
+		projector: r.projector, log: logger, cache: newRowCache(r.projector.budget),
 	}
 	defer part.Close()
 	passed := stretch.From

@@ -11,7 +11,7 @@ import (
 type Decision struct {
 	OrderID  string
 	From, To int64 // versions that are passed; of a substitute, both its version
-	// Substitute replaces the record whose value has this digest and which
+	// Substitute replaces the record that has this digest and which
 	// claims that version or, ByCoordinates, is exactly there.
 	Substitute    []byte
 	Digest        Digest
@@ -36,7 +36,7 @@ func (f *Fold) Decide(d Decision) {
 
 // substitute returns the record as operators have it, with what it says.
 func (f *Fold) substitute(record projection.Record, e event, known facts, err error) (event, facts, error) {
-	for _, d := range f.substitutes[digestOf(record.Value)] {
+	for _, d := range f.substitutes[recordDigest(record)] {
 		claimed := int64(0)
 		if known.claims {
 			claimed = known.version
@@ -51,7 +51,7 @@ func (f *Fold) substitute(record projection.Record, e event, known facts, err er
 		} else if claimed != d.From || (err == nil && e.orderID != d.OrderID) || (err != nil && known.orderID != d.OrderID) {
 			continue
 		}
-		record.Value = d.Substitute
+		record.Value, record.Headers = d.Substitute, nil // headers describe the bytes that are replaced
 		return decode(record)
 	}
 	return e, known, err

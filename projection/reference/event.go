@@ -28,7 +28,7 @@ type event struct {
 	eventID    string
 	version    int64
 	typeText   string // as written
-	known      string // the name of a known type at schema version 1, else ""
+	known      string // the name of a type at a schema version that is known, else ""
 	occurredAt time.Time
 	canonical  Digest // of the decoded event: equal for events that mean the same
 	// what the state machine asks of the data
@@ -60,13 +60,9 @@ func decode(record projection.Record) (event, facts, error) {
 	if isIdentifier(string(record.Key)) {
 		known.orderID = string(record.Key)
 	}
-	value, err := parseJSON(record.Value)
+	body, fault, err := bodyOf(record)
 	if err != nil {
 		return event{}, known, err
-	}
-	body, ok := value.(object)
-	if !ok {
-		return event{}, known, errors.New("not a JSON object")
 	}
 	orderID, ok := body["order_id"].(string)
 	if !ok || !isIdentifier(orderID) {
@@ -92,6 +88,8 @@ func decode(record projection.Record) (event, facts, error) {
 	timeText, timeOK := body["occurred_at"].(string)
 	occurredAt, instantOK := parseInstant(timeText)
 	switch {
+	case fault != nil:
+		return event{}, known, fault
 	case !versionOK:
 		return event{}, known, errors.New("version is missing or invalid")
 	case !eventIDOK:
@@ -103,18 +101,16 @@ func decode(record projection.Record) (event, facts, error) {
 	}
 	e := event{orderID: orderID, eventID: eventID, version: version, typeText: typeText, occurredAt: occurredAt}
 	name, schema := splitType(typeText)
-	if schema == "1" {
-		if err := e.readData(name, body["data"]); err != nil {
-			return event{}, known, err
-		}
+	if err := e.readData(name, schema, body["data"]); err != nil {
+		return event{}, known, err
 	}
 	e.canonical = canonicalDigest(e, name, schema, body)
 	return e, known, nil
 }
 
-// readData checks the data of a known type and keeps what the state machine
-// needs; other types are left alone.
-func (e *event) readData(name string, value any) error {
+// readData checks the data of a known type and schema version and keeps what the state machine
+// needs; others are left alone.
+func (e *event) readData(name, schema string, value any) error {
 	data, isObject := value.(object)
 	identifier := func(field string) error {
 		if text, ok := data[field].(string); !ok || !isIdentifier(text) {
@@ -143,7 +139,16 @@ func (e *event) readData(name string, value any) error {
 	}
 
 	var err error
+	if schema != "1" {
+		name += ".v" + schema
+	}
 	switch name {
+	case "OrderCreated.v2":
+		name = "OrderCreated"
+		lines, linesErr := readLines(data["lines"])
+		err = errors.Join(identifier("customer_id"), linesErr)
+		e.customerID, _ = data["customer_id"].(string)
+		e.amount = lines
 	case "OrderCreated":
 		err = errors.Join(identifier("customer_id"), amount("total"))
 		e.customerID, _ = data["customer_id"].(string)

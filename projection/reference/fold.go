@@ -102,7 +102,7 @@ func (f *Fold) first(record projection.Record) projection.Outcome {
 		return projection.Invalid
 	}
 	h := f.history(e.orderID)
-	p := parkedEvent{event: e, digest: digestOf(record.Value), log: record.TopicPartition, offset: record.Offset}
+	p := parkedEvent{event: e, digest: recordDigest(record), log: record.TopicPartition, offset: record.Offset}
 	outcome := h.judge(p)
 	if outcome == projection.Parked {
 		h.park(p)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"strings"
 )
 
@@ -34,6 +35,39 @@ var minorDigits = func() map[string]int {
 	}
 	return table
 }()
+
+// readLines adds up the lines of an order: quantity × unit price, all in one currency.
+func readLines(value any) (money, error) {
+	lines, ok := value.([]any)
+	if !ok || len(lines) == 0 {
+		return money{}, errors.New("lines is missing, empty or no array")
+	}
+	total, currency := new(big.Int), ""
+	for i, value := range lines {
+		line, _ := value.(object)
+		sku, ok := line["sku"].(string)
+		if !ok || !isIdentifier(sku) {
+			return money{}, fmt.Errorf("lines[%d].sku is missing or invalid", i)
+		}
+		quantity, ok := readVersion(line["quantity"])
+		if !ok {
+			return money{}, fmt.Errorf("lines[%d].quantity is missing or invalid", i)
+		}
+		price, err := readMoney(line["unit_price"])
+		if err != nil {
+			return money{}, fmt.Errorf("lines[%d].unit_price: %w", i, err)
+		}
+		if i > 0 && price.currency != currency {
+			return money{}, errors.New("lines in several currencies")
+		}
+		currency = price.currency
+		total.Add(total, new(big.Int).Mul(big.NewInt(quantity), big.NewInt(price.minor)))
+	}
+	if !total.IsInt64() {
+		return money{}, errors.New("the total does not fit into 64 bits")
+	}
+	return money{minor: total.Int64(), currency: currency}, nil
+}
 
 // readMoney reads {"amount": …, "currency": …}.
 func readMoney(value any) (money, error) {

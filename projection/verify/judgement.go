@@ -203,8 +203,8 @@ func (j *judgement) record(ctx context.Context, partition int32, offset int64) (
 
 // sameEvent reports whether two records say the same, written differently.
 func sameEvent(a, b projection.Record) bool {
-	envA, errA := projection.JSONDecoder{}.Decode(&a)
-	envB, errB := projection.JSONDecoder{}.Decode(&b)
+	envA, errA := projection.EventDecoder{}.Decode(&a)
+	envB, errB := projection.EventDecoder{}.Decode(&b)
 	return errA == nil && errB == nil && projection.SameEvent(&envA, &envB)
 }
 

@@ -40,7 +40,7 @@ func (env *Env) withPast(cmd *cobra.Command, orderID string, use func(*past) err
 		if len(ranges) == 0 {
 			return fmt.Errorf("topic %s has no partitions", history.Order.KafkaTopic)
 		}
-		moments, err := projection.Past(ctx, ranges[0].TopicPartition, history.Ledger, history.Decisions, r.records, projection.JSONDecoder{})
+		moments, err := projection.Past(ctx, ranges[0].TopicPartition, history.Ledger, history.Decisions, r.records, projection.EventDecoder{})
 		if err != nil {
 			return err
 		}
