@@ -143,8 +143,9 @@ func (c *Control) look(ctx context.Context) error {
 	return nil
 }
 
-// tripped closes the gate at once, without waiting for the next look.
-func (c *Control) tripped(trip BreakerTrip) {
+// Tripped closes the gate at once, without waiting for the next look. It is called once
+// the transaction in which Judge tripped the breaker has committed.
+func (c *Control) Tripped(trip BreakerTrip) {
 	trip.Since = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()

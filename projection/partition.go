@@ -9,18 +9,12 @@ import (
 
 // partition applies the records of one partition. It implements PartitionHandler.
 type partition struct {
-	projector  *Projector
-	log        *slog.Logger
-	key        WatermarkKey
-	position   int64 // next offset; everything below is durable as far as the member knows
-	generation int64
-	// seen is the highest watermark the member has seen. The cache may know rows
-	// of that time, which matters while the member reads again below it: a
-	// database that fell behind it lost commits that the cache still believes in.
-	seen  int64
-	cache *rowCache
-	older map[coordinate]*Envelope // records read again for the batch at hand
-	items []item                   // memory for the batch at hand
+	Progress
+	projector *Projector
+	log       *slog.Logger
+	cache     *rowCache
+	older     map[coordinate]*Envelope // records read again for the batch at hand
+	items     []item                   // memory for the batch at hand
 }
 
 // Handle implements PartitionHandler.
@@ -46,12 +40,12 @@ func (p *partition) project(ctx context.Context, b *batch) error {
 	for {
 		err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, -1) })
 		if err == nil {
-			tries.over()
+			tries.Over()
 			return nil
 		}
 		p.forget(b)
 		if final(err) {
-			tries.over()
+			tries.Over()
 			pr.metrics.rewinds.Inc()
 			return err
 		}
@@ -75,14 +69,14 @@ func (p *partition) project(ctx context.Context, b *batch) error {
 			}
 			if bad {
 				if done, blameErr := p.blame(ctx, b, err); done {
-					tries.over()
+					tries.Over()
 					return nil
 				} else if blameErr != nil {
 					err = blameErr
 				}
 			}
 		}
-		if err := tries.pause(ctx, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
+		if err := tries.Pause(ctx, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
 			return err
 		}
 	}
@@ -135,7 +129,7 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 	var trip *BreakerTrip
 	err := p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
 		t.tx = tx
-		mark, err := p.fence(ctx, tx, b.begin)
+		mark, err := p.Fence(ctx, tx, b.begin)
 		if err != nil {
 			return err
 		}
@@ -153,16 +147,18 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 		if err := tx.AdvanceWatermark(ctx, p.key, b.next, counts, 0); err != nil {
 			return fmt.Errorf("advancing the watermark: %w", err)
 		}
-		trip, err = p.judge(ctx, tx, b, counts, mark.NextOffset)
+		trip, err = p.projector.cfg.Control.Judge(ctx, tx, p.key, counts, func(maxOrders int64) []Refusals {
+			return b.refusals(mark.NextOffset, maxOrders)
+		})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if trip != nil {
-		p.projector.cfg.Control.tripped(*trip)
+		p.projector.cfg.Control.Tripped(*trip)
 	}
-	p.position, p.seen = b.next, max(p.seen, b.next)
+	p.Advanced(b.next)
 	for _, w := range t.sorted {
 		if w.base != nil {
 			p.cache.put(w.base)
@@ -170,25 +166,6 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 	}
 	p.observe(b, counts, began)
 	return nil
-}
-
-// judge opens the breaker when the batch's refused events are the ones too many. It
-// costs nothing where none was refused.
-func (p *partition) judge(ctx context.Context, tx Tx, b *batch, counts Counts, mark int64) (*BreakerTrip, error) {
-	control := p.projector.cfg.Control
-	if control == nil || control.cfg.Breaker.Disabled || counts[Invalid]+counts[Conflict]+counts[Illegal] == 0 {
-		return nil, nil
-	}
-	policy := control.cfg.Breaker
-	window, err := tx.NoteRefusals(ctx, p.key, b.refusals(mark, policy.MinLetters), policy)
-	if err != nil {
-		return nil, err
-	}
-	trip, open := policy.judge(window)
-	if !open {
-		return nil, nil
-	}
-	return &trip, tx.TripBreaker(ctx, p.key.Group, trip)
 }
 
 func (p *partition) observe(b *batch, counts Counts, began time.Time) {
@@ -205,27 +182,6 @@ func (p *partition) observe(b *batch, counts Counts, began time.Time) {
 	if oldest := b.oldest(); counts.Total() > 0 && !oldest.IsZero() {
 		m.visible.Observe(max(0, time.Since(oldest).Seconds()))
 	}
-}
-
-// fence locks the watermark, so that a late writer waits and then sees the truth, and
-// refuses to go on when the database holds less than the member believes.
-func (p *partition) fence(ctx context.Context, tx Tx, begin int64) (Watermark, error) {
-	mark, found, err := tx.Watermark(ctx, p.key)
-	if err != nil {
-		return mark, fmt.Errorf("locking the watermark: %w", err)
-	}
-	switch {
-	case !found:
-		return mark, &RewindError{To: NoOffset, Reason: "the database has no watermark for the partition any more"}
-	case mark.NextOffset < max(begin, p.seen):
-		return mark, &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
-			"the database is at offset %d, and was at %d before: commits were lost", mark.NextOffset, max(begin, p.seen))}
-	case mark.Generation != p.generation:
-		return mark, &RewindError{To: mark.NextOffset, Reason: fmt.Sprintf(
-			"the tables were exchanged (generation %d, the member knew %d)", mark.Generation, p.generation)}
-	}
-	p.seen = mark.NextOffset
-	return mark, nil
 }
 
 // load builds the works of a turn from the cache and one read.
@@ -295,7 +251,7 @@ func (p *partition) forget(b *batch) {
 func (p *partition) Check(ctx context.Context) error {
 	err := p.projector.bounded(ctx, func(ctx context.Context) error {
 		return p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
-			_, err := p.fence(ctx, tx, p.position)
+			_, err := p.Fence(ctx, tx, p.position)
 			return err
 		})
 	})
@@ -311,7 +267,7 @@ func (p *partition) Skip(ctx context.Context, to int64) error {
 	lost := to - p.position
 	err := p.projector.retry(ctx, p.projector.attempts(p.log, p.key.TopicPartition), "recording lost offsets", func(ctx context.Context) error {
 		return p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
-			mark, err := p.fence(ctx, tx, p.position)
+			mark, err := p.Fence(ctx, tx, p.position)
 			if err != nil {
 				return err
 			}
@@ -320,7 +276,7 @@ func (p *partition) Skip(ctx context.Context, to int64) error {
 		})
 	})
 	if err == nil {
-		p.position, p.seen = to, max(p.seen, to)
+		p.Advanced(to)
 	}
 	return err
 }

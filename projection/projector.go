@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,11 +66,8 @@ type Projector struct {
 	log     *slog.Logger
 	metrics *metrics
 	budget  *cacheBudget
-	writers chan struct{}
+	retrier *Retrier
 	swept   string // where the sweep goes on
-
-	mu       sync.Mutex
-	troubles map[TopicPartition]*Trouble
 }
 
 var _ Handler = (*Projector)(nil)
@@ -100,126 +95,47 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 	cfg.SweepInterval = cmp.Or(cfg.SweepInterval, DefaultSweepInterval)
 	cfg.RetryBase = cmp.Or(cfg.RetryBase, DefaultRetryBase)
 	cfg.RetryCap = cmp.Or(cfg.RetryCap, DefaultRetryCap)
-	return &Projector{
+	p := &Projector{
 		cfg:     cfg,
 		log:     cfg.Logger,
 		metrics: newMetrics(cfg.Registerer),
 		budget:  &cacheBudget{limit: cfg.CacheBytes},
-		writers: make(chan struct{}, cfg.Writers),
-
-		troubles: make(map[TopicPartition]*Trouble),
-	}, nil
+	}
+	p.retrier = NewRetrier(RetrierConfig{
+		Slots: cfg.Writers, Timeout: cfg.BatchTimeout, Base: cfg.RetryBase, Cap: cfg.RetryCap,
+		Classify: p.classify, Hint: cfg.Hint, Retries: p.metrics.retries,
+	})
+	return p, nil
 }
 
-// Assign implements Handler. It makes sure that the partition has a watermark
-// and starts at the older of that and the group's committed offset: reading
-// again is free, so an expired group or a restored database heals itself.
+// Assign implements Handler. See Begin for where it starts.
 func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler, Start, error) {
-	key := WatermarkKey{Group: a.Group, TopicPartition: a.TopicPartition}
 	log := p.log.With("topic", a.Topic, "partition", a.Partition)
-	var mark Watermark
-	var others []TopicID
-	var found bool
+	var begin Beginning
 	err := p.retry(ctx, p.attempts(log, a.TopicPartition), "reading the watermark", func(ctx context.Context) error {
 		return p.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) (err error) {
-			if mark, found, err = tx.Watermark(ctx, key); err != nil {
-				return fmt.Errorf("reading the watermark: %w", err)
-			}
-			if others, err = tx.OtherTopicIDs(ctx, key); err != nil {
-				return fmt.Errorf("reading earlier watermarks: %w", err)
-			}
-			if found {
-				if mark.SkipTo > 0 && a.Committed != NoOffset && !mark.skipped(a.Committed) {
-					return tx.ForgetSkip(ctx, key) // there is a newer commit
-				}
-				return nil
-			}
-			if err := tx.InsertWatermark(ctx, key, a.LogStart); err != nil {
-				return fmt.Errorf("inserting the watermark: %w", err)
-			}
-			mark, _, err = tx.Watermark(ctx, key)
+			begin, err = Begin(ctx, tx, a)
 			return err
 		})
 	})
 	if err != nil {
 		return nil, Start{}, err
 	}
-	start := Start{Offset: mark.NextOffset, Watermark: mark.NextOffset, CommitAbove: a.Committed}
-	if len(others) > 0 && (!found || a.Committed > a.LogEnd) {
-		log.Warn("the topic was created anew: watermarks and commits of the old one are not used",
-			"topic_id", a.TopicID.String(), "old_topic_id", others[0].String(), "committed", a.Committed, "start", start.Offset)
-		start.CommitAbove = NoOffset
-	} else if a.Committed != NoOffset && !mark.skipped(a.Committed) {
-		// What the log no longer holds cannot be read again, and below the watermark
-		// it does not have to be: that is no loss.
-		start.Offset = min(start.Offset, max(a.Committed, a.LogStart))
-	}
-	ahead := int64(0)
-	if start.CommitAbove > mark.NextOffset {
-		ahead = start.CommitAbove - mark.NextOffset
-		log.Error("the group's committed offset is ahead of what is durable in the database; it is not followed",
-			"committed", a.Committed, "watermark", mark.NextOffset,
-			"hint", "somebody moved the group's offsets, or the database was restored; the records between are read again")
-	}
-	p.metrics.ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(ahead))
-	return &partition{
-		projector: p, log: log, key: key, position: start.Offset, seen: mark.NextOffset, generation: mark.Generation,
-		cache: newRowCache(p.budget),
-	}, start, nil
+	begin.Report(log)
+	p.metrics.ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(begin.Ahead))
+	return &partition{projector: p, log: log, Progress: begin.Progress, cache: newRowCache(p.budget)}, begin.Start, nil
 }
 
-// skipped reports whether a committed offset is from before an operator's skip.
-func (w *Watermark) skipped(committed int64) bool {
-	return w.SkipTo > 0 && w.SkipFrom <= committed && committed < w.SkipTo
+func (p *Projector) retry(ctx context.Context, tries *Attempts, what string, attempt func(context.Context) error) error {
+	return p.retrier.Retry(ctx, tries, what, attempt)
 }
 
-// retry repeats an attempt until it succeeds, a *RewindError or *HaltError
-// ends it, or ctx does.
-func (p *Projector) retry(ctx context.Context, tries *attempts, what string, attempt func(context.Context) error) error {
-	for {
-		err := p.bounded(ctx, attempt)
-		if err == nil || final(err) {
-			tries.over()
-			return err
-		}
-		if err := tries.pause(ctx, what, err); err != nil {
-			return err
-		}
-	}
-}
-
-// bounded gives one attempt a place among the writers, and its deadline.
 func (p *Projector) bounded(ctx context.Context, attempt func(context.Context) error) error {
-	select {
-	case p.writers <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-p.writers }()
-	attemptCtx, cancel := context.WithTimeout(ctx, p.cfg.BatchTimeout)
-	defer cancel()
-	err := attempt(attemptCtx)
-	if err != nil && timedOut(ctx, attemptCtx) {
-		return &deadlineError{after: p.cfg.BatchTimeout, cause: err}
-	}
-	return err
+	return p.retrier.Bounded(ctx, attempt)
 }
 
-// deadlineError says that a transaction ended by its own deadline.
-type deadlineError struct {
-	after time.Duration
-	cause error
-}
-
-func (e *deadlineError) Error() string {
-	return fmt.Sprintf("no result within %s: %v", e.after, e.cause)
-}
-func (e *deadlineError) Unwrap() error { return e.cause }
-
-func final(err error) bool {
-	_, rewind := isOneOf[*RewindError](err)
-	_, halt := isOneOf[*HaltError](err)
-	return rewind || halt
+func (p *Projector) attempts(log *slog.Logger, tp TopicPartition) *Attempts {
+	return p.retrier.Attempts(log, tp)
 }
 
 func (p *Projector) classify(err error) Failure {
