@@ -25,7 +25,7 @@ const (
 type ProjectorConfig struct {
 	Group   string       // consumer group; names the watermarks and letters
 	Store   Store        // required
-	Decoder Decoder      // JSONDecoder when nil
+	Decoder Decoder      // EventDecoder when nil
 	Older   RecordReader // reads records again to compare; required
 	Logger  *slog.Logger
 	// Control says whether the group may consume, and is told when the breaker
@@ -78,7 +78,7 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 		return nil, err
 	}
 	if cfg.Decoder == nil {
-		cfg.Decoder = JSONDecoder{}
+		cfg.Decoder = EventDecoder{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -17,7 +17,7 @@ import (
 type ReplayConfig struct {
 	Group   string
 	Store   Store
-	Decoder Decoder // JSONDecoder when nil
+	Decoder Decoder // EventDecoder when nil
 	Older   RecordReader
 	Log     Log
 	Letters LetterFinder
@@ -91,7 +91,7 @@ func Replay(ctx context.Context, cfg ReplayConfig) (*ReplayResult, error) {
 		return nil, errors.New("replay: Group, Store, Older, Log and Letters are required")
 	}
 	if cfg.Decoder == nil {
-		cfg.Decoder = JSONDecoder{}
+		cfg.Decoder = EventDecoder{}
 	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(ReplayProgress) {}
