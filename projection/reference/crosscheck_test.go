@@ -2,6 +2,7 @@ package reference_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate"
@@ -18,7 +19,7 @@ type verdict struct {
 }
 
 func byProduct(t testing.TB, r projection.Record) (verdict, *projection.Envelope) {
-	env, err := projection.JSONDecoder{}.Decode(&r)
+	env, err := projection.EventDecoder{}.Decode(&r)
 	if err == nil {
 		return verdict{true, env.OrderID, env.Version, env.EventID}, &env
 	}
@@ -61,7 +62,7 @@ func compareVerdicts(t testing.TB, r projection.Record) *projection.Envelope {
 		got.orderID = "" // the reference took the key's, if any
 	}
 	if got != want {
-		t.Errorf("product %+v, reference %+v\nkey   %.200q\nvalue %.500q", got, want, r.Key, r.Value)
+		t.Errorf("product %+v, reference %+v\nkey   %.200q\nvalue %.500q\nheaders %q", got, want, r.Key, r.Value, r.Headers)
 	}
 	return env
 }
@@ -78,21 +79,25 @@ func TestDecodersAgree(t *testing.T) {
 	envelopes := map[claim]*projection.Envelope{}
 	stream, err := generate.New(generate.Config{Seed: 11, Orders: 6000, Rates: generate.Rates{
 		Duplicate: 0.02, Reencoded: 0.4, LateRepeat: 0.01, Disorder: 0.02, Conflict: 0.2, Poison: 0.5,
-		Illegal: 0.05, Unsupported: 0.1, Gap: 0.01, NullKey: 0.02, HugeVersion: 0.05,
+		Illegal: 0.05, Unsupported: 0.1, Gap: 0.01, NullKey: 0.02, HugeVersion: 0.05, CloudEvents: 0.5, Lines: 0.3,
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	records, invalid, pairs, same := 0, 0, 0, 0
+	bad := map[string]bool{} // invalid CloudEvents
 	for g := range stream.All() {
 		if t.Failed() {
 			break
 		}
-		r := projection.Record{Key: g.Key, Value: g.Value}
+		r := projection.Record{Key: g.Key, Value: g.Value, Headers: g.Headers}
 		records++
 		env := compareVerdicts(t, r)
 		if env == nil {
 			invalid++
+			if len(r.Headers) > 1 {
+				bad[g.Label.Detail] = true
+			}
 			continue
 		}
 		if valid := g.Label.Fault != generate.Poison; !valid {
@@ -112,8 +117,8 @@ func TestDecodersAgree(t *testing.T) {
 		}
 		earlier[c], envelopes[c] = r, env
 	}
-	t.Logf("%d records, %d invalid; %d pairs with the same ID, %d of them the same event", records, invalid, pairs, same)
-	if records < 50_000 || invalid < 10_000 || pairs < 10_000 || same < 500 {
+	t.Logf("%d records, %d invalid, CloudEvents in %d ways; %d pairs with the same ID, %d of them the same event", records, invalid, len(bad), pairs, same)
+	if records < 50_000 || invalid < 10_000 || len(bad) < 40 || pairs < 10_000 || same < 500 {
 		t.Error("too little was compared")
 	}
 }
@@ -148,5 +153,35 @@ func FuzzDecodersAgree(f *testing.F) {
 			value = []byte{}
 		}
 		compareVerdicts(t, projection.Record{Key: key, Value: value})
+	})
+}
+
+// FuzzCloudEventsAgree: headers are lines of name, colon and value.
+func FuzzCloudEventsAgree(f *testing.F) {
+	stream, err := generate.New(generate.Config{Seed: 13, Orders: 100, Rates: generate.Rates{Poison: 0.7, CloudEvents: 1, Lines: 0.5}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for g := range stream.All() {
+		if len(g.Value) < 2000 && g.Value != nil {
+			var lines []string
+			for _, h := range g.Headers[1:] {
+				lines = append(lines, h.Key+":"+string(h.Value))
+			}
+			f.Add(g.Key, strings.Join(lines, "\n"), g.Value)
+		}
+	}
+	f.Fuzz(func(t *testing.T, key []byte, headers string, value []byte) {
+		r := projection.Record{Key: key, Value: value}
+		if r.Value == nil {
+			r.Value = []byte{}
+		}
+		for line := range strings.Lines(headers) {
+			name, content, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+			r.Headers = append(r.Headers, projection.Header{Key: name, Value: []byte(content)})
+		}
+		compareVerdicts(t, r)
+		r.Key = nil
+		compareVerdicts(t, r)
 	})
 }

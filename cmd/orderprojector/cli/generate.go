@@ -150,6 +150,8 @@ func addRateFlags(cmd *cobra.Command) *rateFlags {
 		{"tombstones", "a null value", func(r *generate.Rates) *float64 { return &r.Tombstone }},
 		{"null-keys", "an event with a null key", func(r *generate.Rates) *float64 { return &r.NullKey }},
 		{"huge-versions", "an event of version 2^53+1", func(r *generate.Rates) *float64 { return &r.HugeVersion }},
+		{"cloudevents", "a CloudEvent, in binary or structured mode (no fault)", func(r *generate.Rates) *float64 { return &r.CloudEvents }},
+		{"order-lines", "OrderCreated.v2, with the order's lines (no fault)", func(r *generate.Rates) *float64 { return &r.Lines }},
 	}}
 	for _, f := range r.flags {
 		cmd.Flags().Float64Var(f.rate(&r.given), f.name, 0, "rate of: "+f.usage)

@@ -43,6 +43,10 @@ type Rates struct {
 	Tombstone   float64 // a null value
 	NullKey     float64 // the event itself, with a null key
 	HugeVersion float64 // an event far ahead: version 2^53+1
+
+	// No faults, but other ways to write an event.
+	CloudEvents float64 // as a CloudEvent, half of them in binary and half in structured mode; poison too
+	Lines       float64 // OrderCreated as version 2 of its schema, with the lines of the order
 }
 
 // Faulty returns a mix of every fault in which most events still apply.
@@ -82,7 +86,7 @@ func (c Config) validate() error {
 	for name, rate := range map[string]float64{
 		"duplicate": r.Duplicate, "re-encoded": r.Reencoded, "late repeat": r.LateRepeat, "disorder": r.Disorder,
 		"conflict": r.Conflict, "poison": r.Poison, "illegal": r.Illegal, "unsupported": r.Unsupported,
-		"gap": r.Gap, "tombstone": r.Tombstone, "null key": r.NullKey, "huge version": r.HugeVersion,
+		"gap": r.Gap, "tombstone": r.Tombstone, "null key": r.NullKey, "huge version": r.HugeVersion, "CloudEvents": r.CloudEvents, "lines": r.Lines,
 	} {
 		if !(rate >= 0 && rate <= 1) { // also refuses NaN
 			return fmt.Errorf("generate: %s rate is %v, must be between 0 and 1", name, rate)

@@ -38,30 +38,38 @@ func appendEvent(to []byte, e *event, s style) []byte {
 				to = appendString(to, e.orderID)
 			}
 		case 2:
-			to = append(appendName(to, "type", colon), '"')
-			if e.typeText != "" {
-				to = append(to, e.typeText...)
-			} else {
-				to = append(to, kindNames[e.kind]...)
-				if !s.bare {
-					to = append(to, ".v1"...)
-				}
-			}
-			to = append(to, '"')
+			to = append(appendType(append(appendName(to, "type", colon), '"'), e, s), '"')
 		case 3:
 			to = strconv.AppendInt(appendName(to, "version", colon), e.version, 10)
 		case 4:
-			to = append(appendName(to, "occurred_at", colon), '"')
-			at := e.at
-			if s.zone != 0 {
-				at = at.In(time.FixedZone("", s.zone*60))
-			}
-			to = append(at.AppendFormat(to, time.RFC3339Nano), '"')
+			to = append(appendTime(append(appendName(to, "occurred_at", colon), '"'), e, s), '"')
 		case 5:
 			to = appendData(appendName(to, "data", colon), e, s, sep, colon)
 		}
 	}
 	return append(to, '}')
+}
+
+func appendType(to []byte, e *event, s style) []byte {
+	if e.typeText != "" {
+		return append(to, e.typeText...)
+	}
+	to = append(to, kindNames[e.kind]...)
+	switch {
+	case e.lines:
+		return append(to, ".v2"...)
+	case s.bare:
+		return to
+	}
+	return append(to, ".v1"...)
+}
+
+func appendTime(to []byte, e *event, s style) []byte {
+	at := e.at
+	if s.zone != 0 {
+		at = at.In(time.FixedZone("", s.zone*60))
+	}
+	return at.AppendFormat(to, time.RFC3339Nano)
 }
 
 func appendData(to []byte, e *event, s style, sep, colon string) []byte {
@@ -79,12 +87,20 @@ func appendData(to []byte, e *event, s style, sep, colon string) []byte {
 	}
 	amount := func(name string) {
 		member(name)
-		to = appendMoney(to, e, s, sep, colon)
+		to = appendMoney(to, e, e.minor, s, sep, colon)
+	}
+	total := func() {
+		if !e.lines {
+			amount("total")
+			return
+		}
+		member("lines")
+		to = appendLines(to, e, s, sep, colon)
 	}
 	first, last := func() {}, func() {}
 	switch e.kind {
 	case created:
-		first, last = func() { text("customer_id", e.customer) }, func() { amount("total") }
+		first, last = func() { text("customer_id", e.customer) }, total
 	case amended:
 		first = func() { amount("total") }
 	case paid:
@@ -115,16 +131,33 @@ func appendData(to []byte, e *event, s style, sep, colon string) []byte {
 	return append(to, '}')
 }
 
-func appendMoney(to []byte, e *event, s style, sep, colon string) []byte {
+// appendLines writes the total as what it is made of.
+func appendLines(to []byte, e *event, s style, sep, colon string) []byte {
+	third := e.minor / 3
+	to = append(to, '[')
+	for i, line := range []struct{ quantity, price int64 }{{2, third}, {1, e.minor - 2*third}} {
+		if i > 0 {
+			to = append(to, sep...)
+		}
+		to = append(appendName(append(to, '{'), "sku", colon), `"sku-`...)
+		to = append(strconv.AppendInt(to, e.minor%97+int64(i), 10), '"')
+		to = strconv.AppendInt(appendName(append(to, sep...), "quantity", colon), line.quantity, 10)
+		to = appendMoney(appendName(append(to, sep...), "unit_price", colon), e, line.price, s, sep, colon)
+		to = append(to, '}')
+	}
+	return append(to, ']')
+}
+
+func appendMoney(to []byte, e *event, minor int64, s style, sep, colon string) []byte {
 	to = appendName(append(to, '{'), "amount", colon)
 	switch {
 	case e.asNumber && s.numbers:
-		to = strconv.AppendInt(to, e.minor, 10)
+		to = strconv.AppendInt(to, minor, 10)
 		to = strconv.AppendInt(append(to, 'e'), int64(-e.currency.places), 10)
 	case e.asNumber:
-		to = appendAmount(to, e.minor, e.currency.places)
+		to = appendAmount(to, minor, e.currency.places)
 	default:
-		to = append(appendAmount(append(to, '"'), e.minor, e.currency.places), '"')
+		to = append(appendAmount(append(to, '"'), minor, e.currency.places), '"')
 	}
 	to = appendName(append(to, sep...), "currency", colon)
 	return append(appendString(to, e.currency.code), '}')

@@ -49,6 +49,7 @@ type event struct {
 	currency  currency
 	asNumber  bool // the amount is a JSON number
 	extra     bool // the data has a member that nobody asked for
+	lines     bool // the total is written as the lines it is made of: schema version 2
 }
 
 // newEventID makes a UUIDv7: it sorts by time and is unique by 74 random bits.

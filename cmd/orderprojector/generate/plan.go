@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 // plan is the traffic of one order: its life cycle with faults among it.
@@ -50,6 +52,7 @@ func (p *planner) write(pl *plan, n int, orderID string) {
 	pl.live(p.shape, orderID, start, amendments)
 	pl.key = []byte(orderID)
 	pl.records, pl.next = pl.records[:0], 0
+	pl.events[0].lines = p.happens(p.config.Lines)
 	for i := range pl.events {
 		p.event(pl, i)
 	}
@@ -78,6 +81,9 @@ func (p *planner) event(pl *plan, i int) {
 	if p.happens(rates.Unsupported) {
 		unknown := *e
 		unknown.typeText = unknownTypes[rng.IntN(len(unknownTypes))]
+		if unknown.typeText == ".v2" && e.kind == created {
+			unknown.typeText = ".v3" // the second one is known
+		}
 		if unknown.typeText[0] == '.' {
 			unknown.typeText = kindNames[e.kind] + unknown.typeText
 		}
@@ -86,8 +92,11 @@ func (p *planner) event(pl *plan, i int) {
 	}
 	if p.happens(rates.Poison) {
 		poison := p.poison(pl, e)
+		if p.happens(rates.CloudEvents) {
+			poison = p.poisonCloudEvent(pl, e)
+		}
 		replaced = replaced || poison.claims && rng.IntN(4) == 0
-		r := pl.send(Poison, poison.name, 0, poison.value)
+		r := pl.send(Poison, poison.name, 0, encoded{poison.value, poison.headers})
 		r.Key = poison.key
 		if poison.key != nil {
 			r.PartitionKey = poison.key
@@ -102,12 +111,12 @@ func (p *planner) event(pl *plan, i int) {
 		return
 	}
 
-	value := p.encode(e, style{})
+	as := p.encode(e, style{})
 	gap := p.happens(rates.Gap)
 	if gap && rng.IntN(3) == 0 {
 		return
 	}
-	r := pl.send(None, "", e.version, value)
+	r := pl.send(None, "", e.version, as)
 	switch {
 	case gap:
 		r.Label.Fault, r.delay = LateVersion, p.delay()
@@ -119,7 +128,7 @@ func (p *planner) event(pl *plan, i int) {
 	}
 
 	if p.happens(rates.Duplicate) {
-		pl.send(Duplicate, "", e.version, value).place += float64(rng.IntN(4)) + 0.5
+		pl.send(Duplicate, "", e.version, as).place += float64(rng.IntN(4)) + 0.5
 	}
 	if p.happens(rates.Reencoded) {
 		again := style{
@@ -130,7 +139,7 @@ func (p *planner) event(pl *plan, i int) {
 		pl.send(Reencoded, "", e.version, p.encode(e, again)).place += float64(rng.IntN(4)) + 0.5
 	}
 	if p.happens(rates.LateRepeat) {
-		pl.send(LateRepeat, "", e.version, value).delay = p.delay()
+		pl.send(LateRepeat, "", e.version, as).delay = p.delay()
 	}
 	if p.happens(rates.Conflict * 2 / 3) {
 		other := *e
@@ -143,7 +152,7 @@ func (p *planner) event(pl *plan, i int) {
 		pl.send(Conflict, detail, e.version, p.encode(&other, style{}))
 	}
 	if p.happens(rates.Tombstone) {
-		pl.send(Tombstone, "", 0, nil)
+		pl.send(Tombstone, "", 0, encoded{})
 	}
 	if p.happens(rates.HugeVersion) {
 		far := pl.event(rng, packed, 1<<53+1, e.at, 0)
@@ -152,10 +161,10 @@ func (p *planner) event(pl *plan, i int) {
 }
 
 // send appends a record in the order's own name; the pointer is good until the next one.
-func (pl *plan) send(fault Fault, detail string, version int64, value []byte) *planned {
+func (pl *plan) send(fault Fault, detail string, version int64, as encoded) *planned {
 	pl.records = append(pl.records, planned{
 		Record: Record{
-			Key: pl.key, PartitionKey: pl.key, Value: value,
+			Key: pl.key, PartitionKey: pl.key, Value: as.value, Headers: as.headers,
 			Label: Label{Fault: fault, Detail: detail, OrderID: pl.orderID, Version: version},
 		},
 		place: float64(len(pl.records)),
@@ -165,8 +174,20 @@ func (pl *plan) send(fault Fault, detail string, version int64, value []byte) *p
 
 func (p *planner) delay() int { return p.config.Delay * (1 + p.fault.IntN(9)) }
 
-func (p *planner) encode(e *event, s style) []byte {
-	return p.bytes.take(appendEvent(p.bytes.room(1024), e, s))
+// encoded is an event as a record has it.
+type encoded struct {
+	value   []byte
+	headers []projection.Header // of a CloudEvent
+}
+
+func (p *planner) encode(e *event, s style) encoded {
+	if p.happens(p.config.CloudEvents) {
+		if p.fault.IntN(2) == 0 {
+			return encoded{p.bytes.take(appendData(p.bytes.room(1024), e, s, ",", ":")), binaryHeaders(e, s)}
+		}
+		return encoded{p.bytes.take(appendStructured(p.bytes.room(1024), e, s)), structuredHeaders}
+	}
+	return encoded{value: p.bytes.take(appendEvent(p.bytes.room(1024), e, s))}
 }
 
 // unknownTypes are types of the future; those that begin with a dot are

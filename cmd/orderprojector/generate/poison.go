@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf16"
+
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 // poison is a record that no decoder should accept.
@@ -15,6 +17,8 @@ type poison struct {
 	key    []byte // nil is a null key
 	value  []byte
 	claims bool // order and version can be read: it holds its order back until the right event comes
+
+	headers []projection.Header // of a CloudEvent
 }
 
 // envelope is an event's members as JSON literals; an empty one is left out.

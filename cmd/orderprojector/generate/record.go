@@ -13,7 +13,7 @@ type Record struct {
 	// PartitionKey decides the partition: the Key, or where that is null the
 	// order's ID, because an order's events belong in one partition.
 	PartitionKey []byte
-	Headers      []projection.Header // shared by all records; not to be changed
+	Headers      []projection.Header // may be shared by records; not to be changed
 	Label        Label
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -85,7 +86,11 @@ func (s *Stream) Next() (Record, bool) {
 
 func (s *Stream) send(r Record) (Record, bool) {
 	s.sent++
-	r.Headers = s.headers
+	if len(r.Headers) == 0 {
+		r.Headers = s.headers
+	} else {
+		r.Headers = slices.Concat(s.headers, r.Headers)
+	}
 	return r, true
 }
 
