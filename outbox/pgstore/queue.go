@@ -1,0 +1,239 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/orderprojector/orderprojector/outbox/relay"
+)
+
+const (
+	// relayLock names the advisory lock that makes one session per database publish.
+	relayLock = "orderprojector outbox relay"
+	channel   = "orderprojector_outbox"
+
+	// closeTimeout bounds ending a session.
+	closeTimeout = 2 * time.Second
+)
+
+// SessionIdleLimit is after what silence the server ends a relay's session, and with it gives
+// its lock away: that of a relay that was frozen, or of a machine that is gone. A relay that works asks
+// every second. It is longer than the relay's lease and the deadline of a publication
+// together, so that nothing is on its way any more when the next one begins.
+const SessionIdleLimit = 12 * time.Second
+
+// sessionParameters are what a relay's session needs, by PostgreSQL's names.
+func sessionParameters() map[string]string {
+	silence := fmt.Sprint(SessionIdleLimit.Milliseconds())
+	return map[string]string{
+		"idle_session_timeout": silence,
+		"tcp_user_timeout":     silence, // while the server waits to be rid of an answer
+		// What is lost by it in a crash is published once more: that is allowed anyway.
+		"synchronous_commit": "off",
+		// Every statement looks up keys, so index look-ups are always right, whatever the planner
+		// believes of a table that is empty now and full in a minute.
+		"plan_cache_mode": "force_generic_plan", "jit": "off",
+		"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+	}
+}
+
+// Queue implements relay.Queue on a session of its own: the lock that gives it the
+// right to publish ends with the session, however that ends.
+type Queue struct {
+	conn *pgx.Conn
+	// timeout is the deadline of one statement: a little longer than the server's own.
+	timeout  time.Duration
+	notified atomic.Bool // since the last call of Await
+}
+
+var _ relay.Queue = (*Queue)(nil)
+
+// OpenQueue returns what a relay takes its queue with. The sessions are nobody
+// else's: not those of a pooler that shares them. timeout bounds each question.
+func OpenQueue(cfg *pgx.ConnConfig, timeout time.Duration) func(context.Context) (relay.Queue, error) {
+	return func(ctx context.Context) (relay.Queue, error) {
+		ctx, cancel := context.WithTimeout(ctx, 2*timeout)
+		defer cancel()
+		q := &Queue{timeout: timeout}
+		if err := q.connect(ctx, cfg.Copy()); err != nil {
+			return nil, err
+		}
+		if err := q.take(ctx); err != nil {
+			q.Close()
+			return nil, err
+		}
+		return q, nil
+	}
+}
+
+func (q *Queue) connect(ctx context.Context, cfg *pgx.ConnConfig) (err error) {
+	for name, value := range sessionParameters() {
+		cfg.RuntimeParams[name] = value
+	}
+	// A busy relay does not ask for notifications: they must not pile up.
+	cfg.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { q.notified.Store(true) }
+	if q.conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
+		return failure("connecting", err)
+	}
+	return nil
+}
+
+func (q *Queue) take(ctx context.Context) error {
+	var mine bool
+	err := q.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, relayLock).Scan(&mine)
+	switch {
+	case err != nil:
+		return failure("asking for the right to publish", err)
+	case !mine:
+		return q.standby(ctx)
+	}
+	if _, err := q.conn.Exec(ctx, `LISTEN `+channel); err != nil {
+		return failure("listening", err)
+	}
+	return nil
+}
+
+// standby names the session that has the right, for whoever wonders why nothing is published here.
+func (q *Queue) standby(ctx context.Context) error {
+	var pid int32
+	var application, address string
+	err := q.conn.QueryRow(ctx, `
+		SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'local')
+		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		  AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended($1, 0)`, relayLock).Scan(&pid, &application, &address)
+	if err != nil {
+		return relay.ErrStandby // who it is, is not that important
+	}
+	return fmt.Errorf("%w (database session %d, %s, from %s)", relay.ErrStandby, pid, application, address)
+}
+
+// errOtherSession says that a pooler stands between here and the database.
+var errOtherSession = errors.New("the database session changed under the relay, as behind a pooler that shares sessions")
+
+// Discover implements relay.Queue. It also makes sure that the session is the one that took the lock.
+func (q *Queue) Discover(ctx context.Context, after, upTo int64, limit int) ([]relay.Sighting, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(`SELECT pg_backend_pid()`).QueryRow(func(row pgx.Row) error {
+		var pid uint32
+		if err := row.Scan(&pid); err != nil {
+			return err
+		}
+		if pid != q.conn.PgConn().PID() {
+			return errOtherSession
+		}
+		return nil
+	})
+	var seen []relay.Sighting
+	batch.Queue(sqlDiscover, after, upTo, limit).Query(func(rows pgx.Rows) (err error) {
+		seen, err = pgx.AppendRows(make([]relay.Sighting, 0, limit), rows, pgx.RowToStructByPos[relay.Sighting])
+		return err
+	})
+	if err := q.conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, failure("looking for messages", err)
+	}
+	return seen, nil
+}
+
+// Load implements relay.Queue.
+func (q *Queue) Load(ctx context.Context, orders []string, perOrder int, take func(*relay.Message) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	rows, err := q.conn.Query(ctx, sqlLoad, orders, perOrder)
+	if err != nil {
+		return failure("reading messages", err)
+	}
+	defer rows.Close()
+	var before *relay.Message
+	for rows.Next() {
+		m := &relay.Message{}
+		if err := rows.Scan(&m.Seq, &m.EventID, &m.OrderID, &m.Version, &m.Type, &m.Payload, &m.TraceParent, &m.TraceState, &m.CreatedAt); err != nil {
+			return failure("reading messages", err)
+		}
+		// The statement can only be carried out order by order. Should that ever change, nothing is published out of order.
+		if before != nil && before.OrderID == m.OrderID && before.Version >= m.Version {
+			return failure("reading messages", fmt.Errorf("order %q: version %d came before version %d", m.OrderID, before.Version, m.Version))
+		}
+		before = m
+		if !take(m) {
+			break
+		}
+	}
+	rows.Close()
+	if err := rows.Err(); err != nil {
+		return failure("reading messages", err)
+	}
+	return nil
+}
+
+// Remove implements relay.Queue.
+func (q *Queue) Remove(ctx context.Context, seqs []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	slices.Sort(seqs) // as they lie, and in the order in which others lock
+	batch := &pgx.Batch{}
+	batch.Queue(sqlRemove, seqs)
+	batch.Queue(sqlRemoveFailures, seqs)
+	if err := q.conn.SendBatch(ctx, batch).Close(); err != nil {
+		return failure("removing published messages", err)
+	}
+	return nil
+}
+
+// Block implements relay.Queue.
+func (q *Queue) Block(ctx context.Context, blocked []relay.Blocked) error {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	var seqs []int64
+	var reasons, details []string
+	for _, b := range blocked {
+		seqs, reasons, details = append(seqs, b.Message.Seq), append(reasons, string(b.Reason)), append(details, storable(b.Detail))
+	}
+	if _, err := q.conn.Exec(ctx, sqlBlock, seqs, reasons, details); err != nil {
+		return failure("recording blocked messages", err)
+	}
+	return nil
+}
+
+// Standing implements relay.Queue.
+func (q *Queue) Standing(ctx context.Context) (s relay.Standing, err error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	if err := q.conn.QueryRow(ctx, sqlStanding).Scan(&s.Orders, &s.Order, &s.Detail); err != nil {
+		return s, failure("reading blocked messages", err)
+	}
+	return s, nil
+}
+
+// Await implements relay.Queue. Notifications that came with answers count.
+func (q *Queue) Await(ctx context.Context, atMost time.Duration) (notified bool, err error) {
+	if q.notified.Swap(false) {
+		return true, nil
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	err = q.conn.PgConn().WaitForNotification(waitCtx)
+	switch {
+	case err == nil:
+		return q.notified.Swap(false), nil
+	case waitCtx.Err() != nil && !q.conn.IsClosed():
+		return false, nil
+	}
+	return false, failure("waiting for messages", err)
+}
+
+// Close implements relay.Queue. The lock ends with the session.
+func (q *Queue) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = q.conn.Close(ctx) // what fails here is gone already
+}

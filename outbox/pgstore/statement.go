@@ -1,0 +1,34 @@
+package pgstore
+
+import (
+	"embed"
+	"strings"
+)
+
+//go:embed queries/*.sql
+var queryFiles embed.FS
+
+func statement(name string) string {
+	text, err := queryFiles.ReadFile("queries/" + name + ".sql")
+	if err != nil {
+		panic(err) // a name in this package that has no file: caught by any test
+	}
+	return string(text)
+}
+
+var (
+	sqlDiscover = statement("discover")
+	sqlLoad     = statement("load")
+	sqlBlock    = statement("block")
+	sqlStanding = statement("standing")
+)
+
+const (
+	sqlRemove         = `DELETE FROM outbox WHERE seq = ANY($1::bigint[])`
+	sqlRemoveFailures = `DELETE FROM outbox_failures WHERE seq = ANY($1::bigint[])`
+)
+
+// storable makes text fit for a database in UTF-8.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+}

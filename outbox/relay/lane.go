@@ -1,0 +1,106 @@
+package relay
+
+import "time"
+
+// lane is an order with messages in memory, of which one at most is in flight.
+type lane struct {
+	orderID  string
+	waiting  []*Message // by version; the first is in flight, or the next to go
+	inFlight bool
+	acked    int   // acknowledged, and not removed from the queue yet
+	lastSeq  int64 // the newest message in memory, ever
+	more     bool  // there are messages behind those in memory
+
+	failures int       // of the infrastructure, in a row
+	retryAt  time.Time // after one
+}
+
+func (l *lane) empty() bool { return len(l.waiting) == 0 && l.acked == 0 }
+
+// lanes holds what is in memory. Its users lock it.
+type lanes struct {
+	byOrder  map[string]*lane
+	messages int
+	bytes    int64
+	inFlight int
+	ready    []*lane // have something to send, and nothing in flight
+	acked    []*Message
+	refused  []Blocked
+}
+
+// add puts a loaded message behind those of its order.
+func (s *lanes) add(m *Message) *lane {
+	l := s.byOrder[m.OrderID]
+	if l == nil {
+		l = &lane{orderID: m.OrderID}
+		s.byOrder[m.OrderID] = l
+		s.ready = append(s.ready, l)
+	}
+	l.waiting = append(l.waiting, m)
+	l.lastSeq = max(l.lastSeq, m.Seq)
+	s.messages++
+	s.bytes += m.bytes()
+	return l
+}
+
+// start takes the lane's next message for sending.
+func (s *lanes) start(l *lane) *Message {
+	l.inFlight = true
+	s.inFlight++
+	return l.waiting[0]
+}
+
+// ended takes note that the lane's message is no longer in flight.
+func (s *lanes) ended(l *lane) {
+	l.inFlight = false
+	s.inFlight--
+}
+
+// acknowledged moves the lane's message to those that can be removed.
+func (s *lanes) acknowledged(l *lane) {
+	s.acked = append(s.acked, l.waiting[0])
+	l.waiting = l.waiting[1:]
+	l.acked++
+	l.failures = 0
+}
+
+// removed forgets messages that the queue no longer has, and returns orders that have more.
+func (s *lanes) removed(messages []*Message) (more []string) {
+	for _, m := range messages {
+		l := s.byOrder[m.OrderID]
+		l.acked--
+		s.messages--
+		s.bytes -= m.bytes()
+		if l.empty() {
+			delete(s.byOrder, m.OrderID)
+			if l.more {
+				more = append(more, m.OrderID)
+			}
+		}
+	}
+	return more
+}
+
+// forget drops a blocked order: its messages stay in the queue.
+func (s *lanes) forget(orderID string) {
+	l := s.byOrder[orderID]
+	for _, m := range l.waiting {
+		s.messages--
+		s.bytes -= m.bytes()
+	}
+	delete(s.byOrder, orderID)
+}
+
+// takeReady returns the lanes that are due, and keeps the others.
+func (s *lanes) takeReady(now time.Time) (due []*lane) {
+	later := s.ready[:0:0]
+	for _, l := range s.ready {
+		if l.retryAt.After(now) {
+			later = append(later, l)
+		} else {
+			due = append(due, l)
+		}
+	}
+	s.ready = later
+	return due
+}

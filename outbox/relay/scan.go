@@ -1,0 +1,168 @@
+package relay
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// sweepShare is the part of the time that sweeps may take: where many rows
+// were deleted and cannot be cleaned up yet, looking past them is slow.
+const sweepShare = 10
+
+// scan is how far the term has looked.
+type scan struct {
+	high int64 // the forward scan is here
+
+	sweeping  bool
+	sweepPos  int64
+	sweepTook time.Duration
+	sweepAt   time.Time // when the next sweep begins
+	notBefore time.Time // also when a notification asks for it
+
+	// woken says that a message was stored since; one that the forward scan does
+	// not find has a lower number, because its transaction took long.
+	woken bool
+}
+
+func (s *scan) wake(notified bool) { s.woken = s.woken || notified }
+
+// discover looks for orders with messages, as far as memory allows, and loads them.
+func (t *term) discover(ctx context.Context) (found bool, err error) {
+	room := t.room()
+	if room <= 0 {
+		return false, nil
+	}
+	if len(t.revisit) > 0 {
+		orders := t.revisit[:min(room, t.cfg.PageSize, len(t.revisit))]
+		t.revisit = t.revisit[len(orders):]
+		return true, t.load(ctx, orders)
+	}
+	s := &t.scan
+	sighted, next, end, err := t.page(ctx, s.high, math.MaxInt64, min(room, t.cfg.PageSize))
+	if err != nil {
+		return false, err
+	}
+	s.high = next
+	found = sighted > 0
+	now := time.Now()
+	if !s.sweeping {
+		urgent := s.woken && sighted == 0 && now.After(s.notBefore)
+		s.sweeping = urgent || now.After(s.sweepAt)
+	}
+	if end {
+		s.woken = false
+	}
+	if !s.sweeping {
+		return found, nil
+	}
+	if room = t.room(); room <= 0 {
+		return found, nil
+	}
+	// Not as many as there is room for: most of what a sweep sees is known.
+	sighted, next, end, err = t.page(ctx, s.sweepPos, s.high, t.cfg.PageSize)
+	if err != nil {
+		return false, err
+	}
+	s.sweepTook += time.Since(now)
+	s.sweepPos = next
+	if end {
+		now = time.Now()
+		s.notBefore = now.Add(sweepShare * s.sweepTook)
+		s.sweepAt = now.Add(max(t.cfg.PollInterval, sweepShare*s.sweepTook))
+		s.sweeping, s.sweepPos, s.sweepTook = false, 0, 0
+	}
+	return found || sighted > 0 && !end, nil
+}
+
+// room is how many more messages may be loaded. It is given in large pieces, as loading is cheaper so.
+func (t *term) room() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	room := t.cfg.MaxMessages - t.lanes.messages
+	if t.lanes.bytes >= t.cfg.MaxBytes || room < t.cfg.MaxMessages/8 {
+		return 0
+	}
+	return room
+}
+
+// page looks at messages after..upTo and loads the orders that are not in memory. It returns
+// how many it saw, up to where, and whether there are no more.
+func (t *term) page(ctx context.Context, after, upTo int64, limit int) (sighted int, next int64, end bool, err error) {
+	var seen []Sighting
+	err = t.ask(func() (err error) { seen, err = t.queue.Discover(ctx, after, upTo, limit); return err })
+	if err != nil || len(seen) == 0 {
+		return 0, after, true, err
+	}
+	var orders []string
+	wanted := map[string]bool{}
+	t.mu.Lock()
+	for _, s := range seen {
+		if l := t.lanes.byOrder[s.OrderID]; l != nil {
+			l.more = l.more || s.Seq > l.lastSeq
+		} else if !wanted[s.OrderID] {
+			wanted[s.OrderID] = true
+			orders = append(orders, s.OrderID)
+		}
+	}
+	t.mu.Unlock()
+	if len(orders) > 0 {
+		err = t.load(ctx, orders)
+	}
+	return len(seen), seen[len(seen)-1].Seq, len(seen) < limit, err
+}
+
+// load takes the first messages of orders that are not in memory. What there is no room for is loaded later.
+func (t *term) load(ctx context.Context, orders []string) error {
+	orders = t.unknown(orders)
+	if len(orders) == 0 {
+		return nil
+	}
+	counts := make(map[string]int, len(orders))
+	full := false
+	err := t.ask(func() error {
+		return t.queue.Load(ctx, orders, t.cfg.PerOrder, func(m *Message) bool {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.lanes.messages > 0 && (t.lanes.bytes+m.bytes() > t.cfg.MaxBytes || t.lanes.messages >= t.cfg.MaxMessages) {
+				full = true
+				if l := t.lanes.byOrder[m.OrderID]; l != nil {
+					l.more = true
+				}
+				return false
+			}
+			counts[m.OrderID]++
+			l := t.lanes.add(m)
+			l.more = l.more || counts[m.OrderID] == t.cfg.PerOrder
+			return true
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if full {
+		for _, id := range orders {
+			if counts[id] == 0 {
+				t.revisit = append(t.revisit, id)
+			}
+		}
+	}
+	return nil
+}
+
+// unknown returns each order once that is not in memory. The others are loaded again when they are done.
+func (t *term) unknown(orders []string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := make(map[string]bool, len(orders))
+	fresh := make([]string, 0, len(orders))
+	for _, id := range orders {
+		if l := t.lanes.byOrder[id]; l != nil {
+			l.more = true
+		} else if !seen[id] {
+			seen[id] = true
+			fresh = append(fresh, id)
+		}
+	}
+	return fresh
+}
