@@ -58,7 +58,8 @@ type App struct {
 	reader              *pgstore.Reader
 	records             *kafkaio.RecordReader
 	control             *projection.Control
-	projector           *projection.Projector
+	projector           *projection.Projector // nil in a consumer beside it
+	member              member
 	consumer            *kafkaio.Consumer
 	copies              *letterCopies // nil when switched off
 	stats               *databaseStats
@@ -69,10 +70,22 @@ type App struct {
 	closeOnce sync.Once
 }
 
+// member is what the program does with the records of its group's partitions.
+type member struct {
+	handler  projection.Handler
+	troubles func() []*projection.Trouble
+	beside   []func(context.Context) // what runs next to the consumer, until its context ends
+}
+
 // New builds the program and opens its HTTP listener, so that a wrong
 // configuration or a taken address shows at once. It connects neither to Kafka nor to
 // the database: Run waits for both. Close it if it is not run.
-func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *App, err error) {
+func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (*App, error) {
+	return newApp(ctx, cfg, logger, (*App).projecting)
+}
+
+// newApp builds a program around a member of cfg's group.
+func newApp(ctx context.Context, cfg config.Config, logger *slog.Logger, build func(*App, *pgstore.Store) (member, error)) (_ *App, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -90,7 +103,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *App, e
 	if err := a.openDatabase(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.buildPipeline(); err != nil {
+	if err := a.buildPipeline(build); err != nil {
 		return nil, err
 	}
 	if a.listener, err = listen(cfg, logger); err != nil {
@@ -117,7 +130,7 @@ func (a *App) openDatabase(ctx context.Context) (err error) {
 	return a.registry.Register(a.stats)
 }
 
-func (a *App) buildPipeline() (err error) {
+func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (err error) {
 	client := KafkaClient(a.cfg.Kafka)
 	client.ClientMetrics = a.clientMetrics
 	if a.records, err = kafkaio.NewRecordReader(client, a.logger); err != nil {
@@ -131,6 +144,19 @@ func (a *App) buildPipeline() (err error) {
 	if err != nil {
 		return err
 	}
+	if a.member, err = build(a, store); err != nil {
+		return err
+	}
+	a.consumer, err = kafkaio.NewConsumer(client, consumerConfig(a.cfg, a.control), a.member.handler, a.logger, a.registry)
+	if err != nil {
+		return err
+	}
+	a.copies, err = newLetterCopies(a.cfg, a.logger, a.registry)
+	return err
+}
+
+// projecting builds the member that projects.
+func (a *App) projecting(store *pgstore.Store) (_ member, err error) {
 	a.projector, err = projection.NewProjector(projection.ProjectorConfig{
 		Group:      a.cfg.Kafka.Group,
 		Store:      store,
@@ -145,14 +171,12 @@ func (a *App) buildPipeline() (err error) {
 		BatchTimeout: a.cfg.Database.StatementTimeout + batchMargin,
 	})
 	if err != nil {
-		return err
+		return member{}, err
 	}
-	a.consumer, err = kafkaio.NewConsumer(client, consumerConfig(a.cfg, a.control), a.projector, a.logger, a.registry)
-	if err != nil {
-		return err
-	}
-	a.copies, err = newLetterCopies(a.cfg, a.logger, a.registry)
-	return err
+	return member{
+		handler: a.projector, troubles: a.projector.Troubles,
+		beside: []func(context.Context){a.projector.Sweep},
+	}, nil
 }
 
 // Run serves, waits for the database, and consumes until ctx ends; then it
@@ -207,7 +231,9 @@ func (a *App) work(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { a.stats.run(beside) })
 	background.Go(func() { a.control.Run(beside) })
-	background.Go(func() { a.projector.Sweep(beside) })
+	for _, run := range a.member.beside {
+		background.Go(func() { run(beside) })
+	}
 	if a.copies != nil {
 		background.Go(func() { a.copies.run(beside) })
 	}
@@ -275,7 +301,7 @@ func (a *App) consumption() error {
 	}
 	err := a.consumer.Healthy()
 	stalled := err != nil
-	for _, t := range a.projector.Troubles() {
+	for _, t := range a.member.troubles() {
 		// What heals by itself is worth a word once it takes too long.
 		if stalled || t.Class == projection.Unhealthy {
 			err = errors.Join(err, t)
@@ -320,5 +346,5 @@ func (a *App) Registry() *prometheus.Registry { return a.registry }
 // Consumer is the group member, for its status.
 func (a *App) Consumer() *kafkaio.Consumer { return a.consumer }
 
-// Projector is what the consumer hands records to.
+// Projector is what the consumer hands records to, nil where that is a consumer beside it.
 func (a *App) Projector() *projection.Projector { return a.projector }
