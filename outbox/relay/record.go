@@ -48,7 +48,9 @@ func (e Encoder) Encode(m *Message) (Record, error) {
 	if err != nil {
 		return Record{}, &Refusal{Reason: Invalid, Err: err}
 	}
-	header := func(name, value string) { r.Headers = append(r.Headers, projection.Header{Key: name, Value: []byte(value)}) }
+	header := func(name, value string) {
+		r.Headers = append(r.Headers, projection.Header{Key: name, Value: []byte(value)})
+	}
 	if e.Format == CloudEvents {
 		r.Headers = make([]projection.Header, 0, 10)
 		header("ce_specversion", "1.0")

@@ -20,6 +20,7 @@ type Config struct {
 	Kafka      Kafka
 	Database   Database
 	Projection Projection
+	Outbox     Outbox
 	HTTP       HTTP
 	Log        Log
 	// ShutdownGrace bounds finishing in-flight work after a signal.
@@ -116,6 +117,13 @@ type Projection struct {
 	DeadLetterDeadline time.Duration
 }
 
+// Outbox is how the relay publishes messages.
+type Outbox struct {
+	Format       string        // json or cloudevents
+	Source       string        // CloudEvents source
+	PollInterval time.Duration // between looks at the whole outbox
+}
+
 // HTTP is the listener of health, metrics and API.
 type HTTP struct {
 	Address string
@@ -130,6 +138,9 @@ type Log struct {
 // DefaultHTTPAddress is where `run` listens unless told otherwise. Only this
 // default gives way to a free port when it is taken.
 const DefaultHTTPAddress = "127.0.0.1:8080"
+
+// DefaultRelayHTTPAddress is the same for `run relay`.
+const DefaultRelayHTTPAddress = "127.0.0.1:8081"
 
 // Default is the configuration before anything is loaded.
 func Default() Config {
@@ -159,6 +170,7 @@ func Default() Config {
 			GapDeadline:        15 * time.Minute,
 			DeadLetterDeadline: 24 * time.Hour,
 		},
+		Outbox:        Outbox{Format: "json", Source: "/orders", PollInterval: time.Second},
 		HTTP:          HTTP{Address: DefaultHTTPAddress},
 		Log:           Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownGrace: 20 * time.Second,

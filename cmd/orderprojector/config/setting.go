@@ -15,6 +15,7 @@ const (
 	SectionGroup      Section = "group"      // consumer-group membership
 	SectionDatabase   Section = "database"   // how to reach PostgreSQL
 	SectionProjection Section = "projection" // batches and memory
+	SectionOutbox     Section = "outbox"     // what the relay publishes
 	SectionHTTP       Section = "http"
 	SectionLog        Section = "log"
 	SectionProcess    Section = "process"
@@ -110,6 +111,13 @@ func (c *Config) settings() []setting {
 			usage: "for how long a dead letter may wait for somebody before it is overdue"},
 		{section: SectionProjection, name: "breaker", env: "ORDERPROJECTOR_BREAKER", value: (*boolean)(&p.Breaker),
 			usage: "pause the group when most events of five minutes become dead letters of one reason"},
+
+		{section: SectionOutbox, name: "outbox-format", env: "ORDERPROJECTOR_OUTBOX_FORMAT", value: (*text)(&c.Outbox.Format),
+			usage: "how the relay writes events: json, or cloudevents (1.0, binary mode)"},
+		{section: SectionOutbox, name: "outbox-source", env: "ORDERPROJECTOR_OUTBOX_SOURCE", value: (*text)(&c.Outbox.Source),
+			usage: "source of the relay's CloudEvents, a URI reference"},
+		{section: SectionOutbox, name: "outbox-poll-interval", env: "ORDERPROJECTOR_OUTBOX_POLL_INTERVAL", value: (*duration)(&c.Outbox.PollInterval),
+			usage: "how often the relay looks at the whole outbox, also without a notification"},
 
 		{section: SectionHTTP, name: "http-address", env: "ORDERPROJECTOR_HTTP_ADDRESS", value: (*text)(&c.HTTP.Address),
 			usage: "address of health, metrics and API; port 0 takes a free one"},

@@ -20,6 +20,7 @@ var (
 	saslMechanisms    = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}
 	groupProtocols    = []string{"classic", "consumer"}
 	onDataLoss        = []string{"halt", "exit", "continue"}
+	outboxFormats     = []string{"json", "cloudevents"}
 	logFormats        = []string{"text", "json"}
 )
 
@@ -41,7 +42,7 @@ func (c *Config) Validate(sections ...Section) error {
 		run     func()
 	}{
 		{SectionKafka, v.kafka}, {SectionGroup, v.group}, {SectionDatabase, v.database},
-		{SectionProjection, v.projection}, {SectionHTTP, v.http}, {SectionLog, v.log}, {SectionProcess, v.process},
+		{SectionProjection, v.projection}, {SectionOutbox, v.outbox}, {SectionHTTP, v.http}, {SectionLog, v.log}, {SectionProcess, v.process},
 	} {
 		if contains(sections, check.section) {
 			check.run()
@@ -206,6 +207,15 @@ func (v *validation) projection() {
 	v.size("cache-bytes", p.CacheBytes, 0, 1<<40)
 	v.timeout("gap-deadline", p.GapDeadline, time.Second, 365*24*time.Hour)
 	v.timeout("dead-letter-deadline", p.DeadLetterDeadline, time.Second, 365*24*time.Hour)
+}
+
+func (v *validation) outbox() {
+	o := v.config.Outbox
+	v.oneOf("outbox-format", o.Format, outboxFormats)
+	if _, err := url.Parse(o.Source); err != nil || o.Source == "" {
+		v.fail("outbox-source", o.Source, "is not a URI reference", "such as /orders, or https://shop.example/orders")
+	}
+	v.timeout("outbox-poll-interval", o.PollInterval, 10*time.Millisecond, time.Minute)
 }
 
 func (v *validation) http() {
