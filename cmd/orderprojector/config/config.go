@@ -17,12 +17,14 @@ import (
 // Config is everything the program can be told. The zero value is not usable:
 // start from Default. A loaded Config remembers where each value came from.
 type Config struct {
-	Kafka      Kafka
-	Database   Database
-	Projection Projection
-	Outbox     Outbox
-	HTTP       HTTP
-	Log        Log
+	Kafka         Kafka
+	Database      Database
+	Projection    Projection
+	Outbox        Outbox
+	Loyalty       Loyalty
+	Notifications Notifications
+	HTTP          HTTP
+	Log           Log
 	// ShutdownGrace bounds finishing in-flight work after a signal.
 	ShutdownGrace time.Duration
 	// StallLimit is how long records may wait without any progress of their
@@ -171,6 +173,8 @@ func Default() Config {
 			DeadLetterDeadline: 24 * time.Hour,
 		},
 		Outbox:        Outbox{Format: "json", Source: "/orders", PollInterval: time.Second},
+		Loyalty:       defaultLoyalty(),
+		Notifications: defaultNotifications(),
 		HTTP:          HTTP{Address: DefaultHTTPAddress},
 		Log:           Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownGrace: 20 * time.Second,

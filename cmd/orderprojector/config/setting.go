@@ -11,14 +11,16 @@ type Section string
 
 // The sections.
 const (
-	SectionKafka      Section = "kafka"      // how to reach the cluster, and the topic
-	SectionGroup      Section = "group"      // consumer-group membership
-	SectionDatabase   Section = "database"   // how to reach PostgreSQL
-	SectionProjection Section = "projection" // batches and memory
-	SectionOutbox     Section = "outbox"     // what the relay publishes
-	SectionHTTP       Section = "http"
-	SectionLog        Section = "log"
-	SectionProcess    Section = "process"
+	SectionKafka         Section = "kafka"      // how to reach the cluster, and the topic
+	SectionGroup         Section = "group"      // consumer-group membership
+	SectionDatabase      Section = "database"   // how to reach PostgreSQL
+	SectionProjection    Section = "projection" // batches and memory
+	SectionOutbox        Section = "outbox"     // what the relay publishes
+	SectionLoyalty       Section = "loyalty"
+	SectionNotifications Section = "notifications" // the consumer and its webhook
+	SectionHTTP          Section = "http"
+	SectionLog           Section = "log"
+	SectionProcess       Section = "process"
 )
 
 // setting is one value: its name (flag and key of the file), its environment
@@ -39,7 +41,7 @@ type setting struct {
 // settings lists every setting of c, bound to its fields.
 func (c *Config) settings() []setting {
 	k, d, p := &c.Kafka, &c.Database, &c.Projection
-	return []setting{
+	return append([]setting{
 		{section: SectionKafka, name: "kafka-bootstrap-servers", env: "KAFKA_BOOTSTRAP_SERVERS", value: &k.BootstrapServers,
 			usage: "Kafka brokers to start from: host:port, separated by commas"},
 		{section: SectionKafka, name: "kafka-client-id", env: "KAFKA_CLIENT_ID", value: (*text)(&k.ClientID),
@@ -133,7 +135,7 @@ func (c *Config) settings() []setting {
 			usage: "time to finish in-flight work after SIGTERM or SIGINT"},
 		{section: SectionProcess, name: "stall-limit", env: "ORDERPROJECTOR_STALL_LIMIT", value: (*duration)(&c.StallLimit),
 			usage: "how long records may wait without progress before /healthz/consumption fails"},
-	}
+	}, c.consumerSettings()...)
 }
 
 const fileSuffix = "-file"

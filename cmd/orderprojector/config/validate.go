@@ -42,11 +42,14 @@ func (c *Config) Validate(sections ...Section) error {
 		run     func()
 	}{
 		{SectionKafka, v.kafka}, {SectionGroup, v.group}, {SectionDatabase, v.database},
-		{SectionProjection, v.projection}, {SectionOutbox, v.outbox}, {SectionHTTP, v.http}, {SectionLog, v.log}, {SectionProcess, v.process},
+		{SectionProjection, v.projection}, {SectionOutbox, v.outbox}, {SectionLoyalty, v.loyalty}, {SectionNotifications, v.notifications}, {SectionHTTP, v.http}, {SectionLog, v.log}, {SectionProcess, v.process},
 	} {
 		if contains(sections, check.section) {
 			check.run()
 		}
+	}
+	if named(sections, SectionNotifications) {
+		v.webhook()
 	}
 	return errors.Join(v.problems...)
 }

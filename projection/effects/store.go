@@ -1,0 +1,84 @@
+package effects
+
+import (
+	"context"
+	"time"
+
+	"github.com/orderprojector/orderprojector/projection"
+)
+
+// Store is where a consumer's effects live. Its transactions are READ COMMITTED, as those of projection.Store.
+type Store[T Tx] interface {
+	// InTx runs work in one transaction and commits it when work returns nil.
+	InTx(ctx context.Context, work func(context.Context, T) error) error
+	// Classify says what an error of this store means for the work that met it.
+	Classify(err error) projection.Failure
+}
+
+// Tx is one transaction. Every method handles a whole batch.
+type Tx interface {
+	projection.ProgressTx
+	projection.RefusalTx
+
+	// ClaimGroup makes a consumer group a consumer's, unless it is somebody's already: a consumer's, or the projector's, which has watermarks
+	// without a claim. It returns whose the group is, "" for the projector.
+	ClaimGroup(ctx context.Context, group, consumer string) (owner string, err error)
+
+	// Consumed returns what a consumer has dealt with of these event IDs.
+	Consumed(ctx context.Context, consumer string, eventIDs []string) (map[string]Consumed, error)
+	// AddConsumed notes events as consumed. It returns how many were added: fewer when another transaction came first.
+	AddConsumed(ctx context.Context, consumer string, events []Consumed) (added int, err error)
+
+	// AddLetters writes dead letters. A record that has one already keeps it as it is.
+	AddLetters(ctx context.Context, letters []*projection.DeadLetter) error
+
+	// Hold keeps records whose effect failed; one that is held already stays as it is.
+	Hold(ctx context.Context, group string, held []Held) error
+	// TakeHeld locks and returns up to limit held records of a group that are due and that nobody else has locked.
+	TakeHeld(ctx context.Context, group string, limit int) ([]Held, error)
+	// Postpone notes one more failure of a held record and when it is due again. It counts when the group has applied
+	// something since the failure before. It returns how many count by now.
+	Postpone(ctx context.Context, h Held, cause string, pause time.Duration) (counted int, err error)
+	// Release forgets a held record.
+	Release(ctx context.Context, h Held) error
+}
+
+// LetterTx is a Tx that works dead letters off.
+type LetterTx interface {
+	Tx
+	Audit(ctx context.Context, entries ...projection.AuditEntry) error
+	Letters(ctx context.Context, group string, ids []int64) ([]*projection.Letter, error)
+	LockLetters(ctx context.Context, ids []int64) (map[int64]projection.LetterState, error)
+	ChangeLetters(ctx context.Context, changes []projection.LetterChange) error
+	SelectLetters(ctx context.Context, group string, s projection.LetterSelection, newest int64, after projection.LetterTurn, limit int) ([]projection.LetterTurn, error)
+	CountLetters(ctx context.Context, group string, s projection.LetterSelection) (letters, newest int64, err error)
+}
+
+// Consumed is an event that a consumer has dealt with.
+type Consumed struct {
+	EventID string
+	OrderID string
+	Digest  projection.Digest
+	Effect  string // applied, duplicate or suppressed
+	// The record's coordinates.
+	projection.TopicPartition
+	Offset int64
+}
+
+// What may have become of a consumed event.
+const (
+	effectApplied    = "applied"
+	effectDuplicate  = "duplicate" // another event had the same effect before
+	effectSuppressed = "suppressed"
+)
+
+// Held is a record whose effect failed for a reason of its own.
+type Held struct {
+	ID      int64 // 0 until stored
+	Record  projection.Record
+	OrderID string
+	EventID string
+	Cause   string // of the latest failure
+	// Failures is how often it failed, Counted how many of them count: those while others succeeded.
+	Failures, Counted int
+}
