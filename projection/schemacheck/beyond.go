@@ -83,7 +83,7 @@ func (f *finder) money(path string, value any) (money order.Money, ok bool) {
 	money, err := order.ParseMoney(text, currency)
 	var refused *order.MoneyError
 	if errors.As(err, &refused) {
-		f.find(path, "exact money of an ISO 4217 currency, but "+refused.Reason, object)
+		f.problems = append(f.problems, Problem{path, "exact money of an ISO 4217 currency", show(object) + ": " + refused.Reason})
 	}
 	return money, err == nil
 }

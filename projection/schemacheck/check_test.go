@@ -48,7 +48,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 				{"/event_id", "1 to 200 bytes of text without NUL", `""`},
 				{"/order_id", "a JSON string; 1 to 200 bytes of text without NUL", "7"},
 				{"/version", "a JSON integer, without fraction or exponent", "1.0"},
-				{"/data/amount", "exact money of an ISO 4217 currency, but it is not a whole number of the currency's minor units", `{"amount":"19.999","currency":"EUR"}`},
+				{"/data/amount", "exact money of an ISO 4217 currency", `{"amount":"19.999","currency":"EUR"}: it is not a whole number of the currency's minor units`},
 			},
 		},
 		"CloudEvent": {

@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +80,7 @@ the order is folded again ("-" reads standard input).`,
 			return err
 		}
 		if with != "" {
-			if req.Substitute, err = env.readFile(with); err != nil {
+			if req.Substitute, err = env.readFile(with, maxSubstitute); err != nil {
 				return err
 			}
 		}
@@ -120,26 +117,6 @@ func checkRedrive(req *projection.RedriveRequest, timed, with bool) error {
 
 // maxSubstitute bounds what is read as an event: no Kafka record is larger by default.
 const maxSubstitute = 16 << 20
-
-func (env *Env) readFile(name string) ([]byte, error) {
-	in := env.Stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, &Error{Code: ExitUsage, Err: err}
-		}
-		defer func() { _ = file.Close() }()
-		in = file
-	}
-	content, err := io.ReadAll(io.LimitReader(in, maxSubstitute+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	}
-	if len(content) > maxSubstitute {
-		return nil, usageError("%s is larger than %d bytes", name, maxSubstitute)
-	}
-	return bytes.TrimSpace(content), nil
-}
 
 func (env *Env) redrive(ctx context.Context, o *operating, req projection.RedriveRequest, out *output) error {
 	view := redriveView{Executed: req.Execute, Letters: []projection.RedriveResult{}, Reasons: map[string]int64{}}

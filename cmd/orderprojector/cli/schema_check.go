@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -56,7 +54,7 @@ The exit code is 0 when every event is accepted, and 1 when one is not.`,
 	}
 	out := addOutputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		file, err := env.readEvents(args[0])
+		file, err := env.readFile(args[0], maxCheckedBytes)
 		if err != nil {
 			return err
 		}
@@ -102,27 +100,6 @@ func checkedEvent(line int, v schemacheck.Verdict) checkedEventView {
 	return view
 }
 
-// readEvents reads a file, or standard input for "-".
-func (env *Env) readEvents(name string) ([]byte, error) {
-	in := env.Stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, &Error{Code: ExitUsage, Err: fmt.Errorf("the events cannot be read: %w", err)}
-		}
-		defer file.Close()
-		in = file
-	}
-	events, err := io.ReadAll(io.LimitReader(in, maxCheckedBytes+1))
-	switch {
-	case err != nil:
-		return nil, &Error{Code: ExitUsage, Err: fmt.Errorf("reading %s: %w", name, err)}
-	case len(events) > maxCheckedBytes:
-		return nil, usageError("%s has more than %d MiB: check it in parts", name, maxCheckedBytes>>20)
-	}
-	return events, nil
-}
-
 func checkTable(t *tableWriter, view checkView) {
 	t.row("LINE", "VERDICT", "TYPE", "ORDER", "VERSION", "EVENT", "FORMAT")
 	for _, e := range view.Events {
@@ -141,7 +118,12 @@ func checkTable(t *tableWriter, view checkView) {
 			}
 		}
 	}
-	if view.Accepted > 0 {
+	const shown = 3 // events are enough to tell what it is about
+	switch {
+	case view.Accepted > shown:
+		t.section("NOT DECIDED HERE")
+		t.row("whether each order's state allows the event, in its turn; --output json says what each depends on")
+	case view.Accepted > 0:
 		t.section("NOT DECIDED HERE")
 		for _, e := range view.Events {
 			for _, note := range e.Undecided {
