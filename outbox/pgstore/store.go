@@ -154,6 +154,19 @@ func (s *Store) List(ctx context.Context, f Filter) (messages []MessageView, mor
 	return messages, false, nil
 }
 
+// Blocked returns the sequence numbers of all blocked messages.
+func (s *Store) Blocked(ctx context.Context) ([]int64, error) {
+	rows, err := s.pool.Query(ctx, `SELECT f.seq FROM outbox_failures f JOIN outbox o ON o.seq = f.seq WHERE f.status = 'blocked' ORDER BY f.seq`)
+	var seqs []int64
+	if err == nil {
+		seqs, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the outbox: %w", err)
+	}
+	return seqs, nil
+}
+
 // Retry has blocked messages tried again, all of them or none. The error is a *NotFoundError or
 // a *NotBlockedError for the first that cannot be.
 func (s *Store) Retry(ctx context.Context, seqs []int64, by projection.By) error {

@@ -56,6 +56,21 @@ func (c *letterCopies) run(ctx context.Context) {
 // sessionOpener returns a function that opens a connection outside of any pool, for work that one
 // member at a time may do: the right to it is a lock that ends with the session.
 func sessionOpener(db config.Database, role PoolRole) (func(context.Context) (*pgx.Conn, error), error) {
+	cfg, err := sessionConfig(db, role)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*pgx.Conn, error) {
+		conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+		if err != nil {
+			return nil, fmt.Errorf("opening a database session: %w", err)
+		}
+		return conn, nil
+	}, nil
+}
+
+// sessionConfig configures a connection outside of any pool.
+func sessionConfig(db config.Database, role PoolRole) (*pgx.ConnConfig, error) {
 	pool, err := parseURL(db.URL)
 	if err != nil {
 		return nil, err
@@ -70,11 +85,5 @@ func sessionOpener(db config.Database, role PoolRole) (func(context.Context) (*p
 	if cfg.ValidateConnect == nil {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	return func(ctx context.Context) (*pgx.Conn, error) {
-		conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
-		if err != nil {
-			return nil, fmt.Errorf("opening a database session: %w", err)
-		}
-		return conn, nil
-	}, nil
+	return cfg, nil
 }

@@ -26,6 +26,7 @@ within --shutdown-grace; a second signal exits at once.`,
 		Args: cobra.NoArgs,
 	}
 	addConfigFlags(cmd, sections...)
+	cmd.AddCommand(newRunRelayCommand(env))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := env.loadConfig(cmd, sections...)
 		if err != nil {
@@ -33,12 +34,7 @@ within --shutdown-grace; a second signal exits at once.`,
 		}
 		logger := env.logger(cfg.Log)
 		env.logSettings(cfg, logger)
-		if cfg.MemoryLimit > 0 {
-			debug.SetMemoryLimit(int64(cfg.MemoryLimit))
-			if _, given := os.LookupEnv("GOGC"); !given {
-				debug.SetGCPercent(400) // the limit decides: collecting earlier cost a fifth of the processor time
-			}
-		}
+		limitMemory(cfg)
 		program, err := app.New(cmd.Context(), cfg, logger)
 		if err != nil {
 			return err
@@ -46,6 +42,17 @@ within --shutdown-grace; a second signal exits at once.`,
 		return program.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// limitMemory tells the garbage collector when to collect.
+func limitMemory(cfg config.Config) {
+	if cfg.MemoryLimit <= 0 {
+		return
+	}
+	debug.SetMemoryLimit(int64(cfg.MemoryLimit))
+	if _, given := os.LookupEnv("GOGC"); !given {
+		debug.SetGCPercent(400) // the limit decides: collecting earlier cost a fifth of the processor time
+	}
 }
 
 // logSettings says what was configured, and what of it looks like a mistake.

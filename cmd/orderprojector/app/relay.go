@@ -1,0 +1,249 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/httpapi"
+	"github.com/orderprojector/orderprojector/kafkaio"
+	"github.com/orderprojector/orderprojector/outbox"
+	outboxstore "github.com/orderprojector/orderprojector/outbox/pgstore"
+	"github.com/orderprojector/orderprojector/outbox/relay"
+	"github.com/orderprojector/orderprojector/projection/pgstore"
+)
+
+// The roles of the relay's connections. Neither needs more of the schema than the outbox.
+const (
+	OutboxPool   PoolRole = "outbox" // questions, and operators' actions
+	relaySession PoolRole = "relay"  // holds the right to publish
+)
+
+// Relay is the program that publishes an outbox, with its HTTP listener. Make one with NewRelay and
+// Run it once.
+type Relay struct {
+	cfg      config.Config
+	logger   *slog.Logger
+	registry *prometheus.Registry
+
+	pool     *pgxpool.Pool
+	relay    *relay.Relay
+	stats    *outboxStats
+	listener net.Listener
+	server   *httpapi.Server
+
+	phase     atomic.Value // string: why nothing is published; "" while the relay runs
+	closeOnce sync.Once
+}
+
+// NewRelay builds the relay and opens its HTTP listener. It connects neither to Kafka nor
+// to the database: Run waits for both. Close it if it is not run.
+func NewRelay(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *Relay, err error) {
+	if cfg.HTTP.Address == config.DefaultHTTPAddress && !cfg.Explicit("http-address") {
+		cfg.HTTP.Address = config.DefaultRelayHTTPAddress
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Relay{cfg: cfg, logger: logger, registry: newRegistry(ReadBuild())}
+	a.phase.Store(phaseNew)
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if a.pool, err = OpenPool(ctx, cfg.Database, OutboxPool, readConns); err != nil {
+		return nil, err
+	}
+	if err := a.build(); err != nil {
+		return nil, err
+	}
+	if a.listener, err = listen(cfg, logger); err != nil {
+		return nil, err
+	}
+	a.server = httpapi.New(httpapi.Config{Logger: logger, Gatherer: a.registry, Ready: a.readiness(), Consumption: a.progress})
+	return a, nil
+}
+
+func (a *Relay) build() error {
+	session, err := sessionConfig(a.cfg.Database, relaySession)
+	if err != nil {
+		return err
+	}
+	if pgstore.SharesSessions(session) {
+		return &config.Error{
+			Name: "database-url", Value: a.cfg.Database.URL.String(), Origin: a.cfg.Origin("database-url"),
+			Problem: "asks for sessions that are shared, and the relay needs one of its own", Advice: "connect the relay to PostgreSQL itself, without default_query_exec_mode",
+		}
+	}
+	client := KafkaClient(a.cfg.Kafka)
+	if err := client.Validate(); err != nil {
+		return err
+	}
+	a.relay, err = relay.New(relay.Config{
+		Open:       outboxstore.OpenQueue(session, a.cfg.Database.StatementTimeout+batchMargin),
+		OpenTopic:  func() (relay.Topic, error) { return kafkaio.NewOutboxTopic(client, a.cfg.Kafka.Topic, a.logger) },
+		Encoder:    relay.Encoder{Format: relay.Format(a.cfg.Outbox.Format), Source: a.cfg.Outbox.Source},
+		Logger:     a.logger,
+		Registerer: a.registry,
+		Hint:       Hint,
+
+		PollInterval: a.cfg.Outbox.PollInterval,
+		StopGrace:    min(a.cfg.ShutdownGrace, relayStopGrace),
+		StallLimit:   a.cfg.StallLimit,
+	})
+	if err != nil {
+		return err
+	}
+	a.stats = newOutboxStats(outboxstore.New(a.pool).Status, a.logger)
+	return a.registry.Register(a.stats)
+}
+
+// relayStopGrace is more than a record that is in flight can take.
+const relayStopGrace = 6 * time.Second
+
+// Run serves, waits for the database, and publishes until ctx ends; what is in flight then finishes within the
+// grace time. It returns nil after a clean stop, and an error for what waiting cannot
+// heal, such as a database without an outbox.
+func (a *Relay) Run(ctx context.Context) error {
+	defer a.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	markStopping := context.AfterFunc(ctx, func() { a.phase.Store(phaseStopping) })
+	defer markStopping()
+
+	served := make(chan error, 1)
+	go func() { served <- a.server.Serve(a.listener) }()
+	a.logger.Info("listening", "address", a.HTTPAddr())
+	worked := make(chan error, 1)
+	go func() { worked <- a.work(ctx) }()
+
+	var err error
+	select {
+	case err = <-worked:
+	case err = <-served: // without health and metrics nobody sees what happens: stop
+		cancel()
+		err = errors.Join(err, <-worked)
+	}
+	a.phase.Store(phaseStopping)
+	shutdownCtx, done := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
+	defer done()
+	if shutdownErr := a.server.Shutdown(shutdownCtx); shutdownErr != nil {
+		a.logger.Warn("HTTP requests were cut off", "error", shutdownErr)
+	}
+	if err == nil {
+		a.logger.Info("stopped")
+	}
+	return err
+}
+
+func (a *Relay) work(ctx context.Context) error {
+	if err := a.awaitDatabase(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop while waiting
+		}
+		return err
+	}
+	a.phase.CompareAndSwap(phaseWaiting, "")
+	var background sync.WaitGroup
+	beside, stop := context.WithCancel(ctx)
+	background.Go(func() { a.stats.run(beside) })
+	a.relay.Run(ctx)
+	stop()
+	background.Wait()
+	return nil
+}
+
+// awaitDatabase waits until the database answers, without end. An outbox that is not there does not come by itself.
+func (a *Relay) awaitDatabase(ctx context.Context) error {
+	a.phase.CompareAndSwap(phaseNew, phaseWaiting)
+	pause := firstRetryPause
+	for {
+		err := a.checkSchema(ctx)
+		var missing *OutboxMissingError
+		if err == nil || errors.As(err, &missing) {
+			return err
+		}
+		if ctx.Err() == nil {
+			a.logger.Warn("waiting for the database", "error", err, "hint", Hint(err), "again_in", pause.String())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastRetryPause)
+	}
+}
+
+func (a *Relay) checkSchema(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*a.cfg.Database.ConnectTimeout+a.cfg.Database.LockTimeout)
+	defer cancel()
+	return CheckOutbox(ctx, a.pool)
+}
+
+// OutboxMissingError says that a database has no outbox.
+type OutboxMissingError struct{}
+
+func (*OutboxMissingError) Error() string { return "the database has no outbox" }
+
+// Hint says how to make one.
+func (*OutboxMissingError) Hint() string {
+	return "run: orderprojector migrate up; in an order service's own database the service makes it (outbox.EnsureSchema)"
+}
+
+// CheckOutbox returns an *OutboxMissingError when the database has no outbox.
+func CheckOutbox(ctx context.Context, db outbox.Database) error {
+	there, err := outbox.SchemaExists(ctx, db)
+	if err == nil && !there {
+		return &OutboxMissingError{}
+	}
+	return err
+}
+
+func (a *Relay) readiness() []httpapi.Check {
+	return []httpapi.Check{
+		{Name: "database", Run: a.pool.Ping},
+		{Name: "schema", Run: func(ctx context.Context) error { return CheckOutbox(ctx, a.pool) }},
+		{Name: "lifecycle", Run: func(context.Context) error {
+			if phase := a.phase.Load(); phase == phaseStopping {
+				return errors.New(phaseStopping)
+			}
+			return nil
+		}},
+	}
+}
+
+// progress says why nothing is published, or what holds messages up.
+func (a *Relay) progress() error {
+	if phase := a.phase.Load().(string); phase != "" {
+		return errors.New(phase)
+	}
+	return a.relay.Healthy()
+}
+
+// Close releases what NewRelay opened. Run calls it; it can be called again.
+func (a *Relay) Close() {
+	a.closeOnce.Do(func() {
+		if a.listener != nil {
+			_ = a.listener.Close() // closed already, after Run
+		}
+		if a.pool != nil {
+			closePool(a.pool)
+		}
+	})
+}
+
+// HTTPAddr is the address that the relay listens on, also when a free port was asked for.
+func (a *Relay) HTTPAddr() string { return a.listener.Addr().String() }
+
+// Registry holds every metric of the relay.
+func (a *Relay) Registry() *prometheus.Registry { return a.registry }
