@@ -18,7 +18,7 @@ func listen(cfg config.Config, logger *slog.Logger) (net.Listener, error) {
 	if err == nil {
 		return listener, nil
 	}
-	isDefault := (address == config.DefaultHTTPAddress || address == config.DefaultRelayHTTPAddress) && !cfg.Explicit("http-address")
+	isDefault := config.IsDefaultHTTPAddress(address) && !cfg.Explicit("http-address")
 	if !isDefault || !errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &config.Error{
 			Name: "http-address", Value: address, Origin: cfg.Origin("http-address"), Problem: "cannot be listened on", Err: err,

@@ -36,6 +36,13 @@ const (
 	DefaultNotificationsHTTPAddress = "127.0.0.1:8083"
 )
 
+// IsDefaultHTTPAddress reports whether an address is one that a program listens at unless told otherwise.
+func IsDefaultHTTPAddress(address string) bool {
+	return slices.Contains([]string{
+		DefaultHTTPAddress, DefaultRelayHTTPAddress, DefaultLoyaltyHTTPAddress, DefaultNotificationsHTTPAddress,
+	}, address)
+}
+
 func defaultLoyalty() Loyalty { return Loyalty{Group: "orderprojector-loyalty"} }
 
 func defaultNotifications() Notifications {
