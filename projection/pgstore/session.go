@@ -12,7 +12,7 @@ import (
 // sessionSettings are the parameters that the program sets for its own sessions.
 var sessionSettings = []string{
 	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout",
-	"plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit",
+	"search_path", "synchronous_commit", "plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit",
 	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count",
 }
 

@@ -25,7 +25,7 @@ var layers = []struct {
 	{"domain", []string{"domain/"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go", "github.com/prometheus", "log/slog", "os", "net"}},
 	{"schema", []string{"migrations"}, nil},
 	{"projection", []string{"projection"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go"}},
-	{"adapters", []string{"projection/pgstore", "projection/reference/compare", "projection/verify", "kafkaio", "outbox"}, nil},
+	{"adapters", []string{"projection/pgstore", "projection/reference/compare", "projection/verify", "projection/rebuild", "kafkaio", "outbox"}, nil},
 	{"program", []string{"cmd/", "examples/"}, nil},
 	{"tests", []string{"projection/projectiontest", "kafkaio/kafkatest", "test/"}, nil},
 }

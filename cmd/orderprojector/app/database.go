@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"time"
@@ -24,11 +25,24 @@ const (
 	WritePool   PoolRole = "write"
 	ReadPool    PoolRole = "read"
 	migratePool PoolRole = "migrate"
+	RebuildPool PoolRole = "rebuild" // compares and exchanges tables
+	shadowPool  PoolRole = "shadow"  // fills the tables of a rebuild
 )
 
 // OpenPool makes a pool of at most maxConns connections, or pool_max_conns of the connection string. It does not connect:
 // a database that is down shows when the pool is used.
 func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns int) (*pgxpool.Pool, error) {
+	return openPool(ctx, db, role, maxConns, nil)
+}
+
+// OpenShadowPool makes a pool of writers whose sessions look for tables along a search_path. What they
+// commit may be lost when the server crashes, as with any of its watermarks that come with it: a
+// rebuild notices, and reads again.
+func OpenShadowPool(ctx context.Context, db config.Database, maxConns int, searchPath string) (*pgxpool.Pool, error) {
+	return openPool(ctx, db, shadowPool, maxConns, map[string]string{"search_path": searchPath, "synchronous_commit": "off"})
+}
+
+func openPool(ctx context.Context, db config.Database, role PoolRole, maxConns int, settings map[string]string) (*pgxpool.Pool, error) {
 	cfg, err := parseURL(db.URL)
 	if err != nil {
 		return nil, err
@@ -43,7 +57,8 @@ func OpenPool(ctx context.Context, db config.Database, role PoolRole, maxConns i
 	// Idle connections that a firewall forgot are tried one after the other.
 	cfg.PingTimeout = min(db.ConnectTimeout, time.Second)
 	configureConn(cfg.ConnConfig, db, role)
-	if role == WritePool {
+	maps.Copy(cfg.ConnConfig.RuntimeParams, settings)
+	if role == WritePool || role == shadowPool {
 		pgstore.PrepareWriter(cfg)
 	} else {
 		pgstore.PrepareSessions(cfg)
@@ -79,7 +94,7 @@ func configureConn(cfg *pgx.ConnConfig, db config.Database, role PoolRole) {
 	setDefault(params, "statement_timeout", milliseconds(db.StatementTimeout))
 	setDefault(params, "lock_timeout", milliseconds(db.LockTimeout))
 	setDefault(params, "idle_in_transaction_session_timeout", milliseconds(db.IdleInTransactionTimeout))
-	if role == WritePool && cfg.ValidateConnect == nil {
+	if (role == WritePool || role == shadowPool || role == RebuildPool) && cfg.ValidateConnect == nil {
 		// After a failover the old primary may come back as a standby: look
 		// for the one that takes writes instead of failing on each.
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
