@@ -189,3 +189,6 @@ func (s *Service) write(ctx context.Context, tx pgx.Tx, id string, state order.S
 	}
 	return nil
 }
+
+// Now is the service's clock.
+func (s *Service) Now() time.Time { return s.now() }
