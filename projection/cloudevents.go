@@ -121,12 +121,13 @@ func decodeStructured(r *Record) (Envelope, error) {
 	if kind := firstKind(r.Value); kind != '{' {
 		return Envelope{}, invalidf("the CloudEvent is a JSON %s, not an object", kindName(kind))
 	}
-	if body.DataBase64 != nil && body.DataBase64.Kind() != 'n' {
-		return Envelope{}, salvageNamed(r, "data_base64 is not supported: put the event's data into data, as JSON", structuredNames)
+	data, err := dataOf(body.Data, body.DataBase64)
+	if err != nil {
+		return Envelope{}, salvageNamed(r, err.Error(), structuredNames)
 	}
 	e := cloudEvent{
 		specVersion: body.SpecVersion, id: body.ID, typ: body.Type, source: body.Source, subject: body.Subject, time: body.Time,
-		contentType: body.ContentType, data: body.Data,
+		contentType: body.ContentType, data: data,
 	}
 	e.version, e.versionErr = parsePositive("orderversion", body.Version)
 	env, err := e.envelope(r)
@@ -134,6 +135,29 @@ func decodeStructured(r *Record) (Envelope, error) {
 		return Envelope{}, salvageNamed(r, err.Error(), structuredNames)
 	}
 	return env, nil
+}
+
+// dataOf returns the data, which is in one of two members. Those who hand the official SDKs encoded JSON
+// get it written in base64, although it is JSON.
+func dataOf(data, inBase64 jsontext.Value) (jsontext.Value, error) {
+	const absent = 'n'
+	if inBase64 == nil || inBase64.Kind() == absent {
+		return data, nil
+	}
+	if data != nil && data.Kind() != absent {
+		return nil, errors.New("data and data_base64 are both there")
+	}
+	var decoded []byte
+	if err := json.Unmarshal(inBase64, &decoded); err != nil {
+		return nil, errors.New("data_base64 is not a text in base64")
+	}
+	if schemaID, framed := registryFrame(decoded); framed {
+		return nil, errors.New(framedDetail(schemaID))
+	}
+	if err := json.Unmarshal(decoded, &data); err != nil {
+		return nil, fmt.Errorf("data_base64: %s", describeJSON(decoded, err))
+	}
+	return data, nil
 }
 
 // structuredNames are the members of a CloudEvent that identify an order event.

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -84,18 +85,27 @@ func structuredBody(record projection.Record, contentTypes []string) (body objec
 	if data, exists := event["data"]; exists {
 		body["data"] = data
 	}
+	if event["data_base64"] != nil {
+		text, _ := event["data_base64"].(string)
+		decoded, notBase64 := base64.StdEncoding.DecodeString(text)
+		data, notJSON := parseJSON(decoded)
+		fault = errors.Join(notBase64, notJSON)
+		if event["data"] != nil || strings.ContainsAny(text, "\r\n") {
+			fault = errors.New("data and data_base64, or lines in base64")
+		}
+		body["data"] = data
+	}
 	media, parameters, err := mime.ParseMediaType(contentTypes[0])
 	dataType, isText := event["datacontenttype"].(string)
 	source, _ := event["source"].(string)
 	switch {
+	case fault != nil:
 	case len(contentTypes) > 1 || err != nil || media != "application/cloudevents+json" || !isUnicode(parameters["charset"]):
 		fault = errors.New("not one CloudEvent as JSON")
 	case event["specversion"] != "1.0":
 		fault = errors.New("not CloudEvents 1.0")
 	case source == "":
 		fault = errors.New("source is missing or invalid")
-	case event["data_base64"] != nil:
-		fault = errors.New("data_base64")
 	case event["datacontenttype"] != nil && !isText, isText && !isJSON(dataType):
 		fault = errors.New("datacontenttype is not JSON")
 	}

@@ -103,7 +103,7 @@ func (c *Checker) Check(value []byte) Verdict {
 	}
 	switch {
 	case isObject && v.Format == Structured:
-		v.Problems = append(attributeProblems(written), renamed(c.problems(plainOf(written)))...)
+		v.Problems = append(attributeProblems(written), renamed(c.problems(plainOf(written)), written)...)
 	case isObject:
 		v.Problems = c.problems(written)
 	}

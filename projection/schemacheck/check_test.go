@@ -53,16 +53,24 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		},
 		"CloudEvent": {
 			`{"specversion":"0.3","id":"e","type":"OrderCreated.v2","time":"yesterday","orderversion":"1","data_base64":"e30=","data":{"customer_id":"c","lines":[{"sku":"s","quantity":0}]}}`,
-			Invalid, "data_base64 is not supported: put the event's data into data, as JSON",
+			Invalid, "data and data_base64 are both there",
 			[]Problem{
 				{"/specversion", `"1.0"`, `"0.3"`},
 				{"/source", "a JSON string that is not empty; a URI of the service that publishes", "nothing"},
-				{"/data_base64", "nothing: the data belongs into data, as JSON", `"e30="`},
-				{"/data/lines/0/quantity", wholeNumber, "0"},
-				{"/data/lines/0/unit_price", "of one of them; may be zero; an exact amount of one currency", "nothing"},
+				{"/data_base64", "nothing, because data is there", `"e30="`},
+				{"/data_base64/customer_id", "who the order is for; 1 to 200 bytes of text without NUL", "nothing"},
+				{"/data_base64/lines", "what was ordered; all prices are in one currency, and the total fits into 64 bits of minor units", "nothing"},
 				{"/time", "an RFC 3339 time with zone, in the years 1970 to 9999 UTC; kept to the microsecond", `"yesterday"`},
 				{"/subject", "the record's key; 1 to 200 bytes of text without NUL", "nothing"},
 				{"/orderversion", "a JSON integer; " + wholeNumber, `"1"`},
+			},
+		},
+		"CloudEvent with lines": {
+			`{"specversion":"1.0","source":"/s","id":"e","subject":"o","type":"OrderCreated.v2","time":"2026-01-01T10:00:00Z","orderversion":1,"data":{"customer_id":"c","lines":[{"sku":"s","quantity":0}]}}`,
+			Invalid, `data of "OrderCreated.v2": lines[0].quantity 0 is outside 1..9223372036854775807`,
+			[]Problem{
+				{"/data/lines/0/quantity", wholeNumber, "0"},
+				{"/data/lines/0/unit_price", "of one of them; may be zero; an exact amount of one currency", "nothing"},
 			},
 		},
 		"unknown type": {

@@ -1,8 +1,12 @@
 package schemacheck
 
 import (
+	"bytes"
+	"encoding/base64"
 	"mime"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // attributeNames are how a CloudEvent in structured mode calls the members of a plain event.
@@ -20,15 +24,26 @@ func plainOf(event map[string]any) map[string]any {
 			plain[name] = value
 		}
 	}
+	if text, ok := event["data_base64"].(string); ok {
+		if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
+			if data, err := jsonschema.UnmarshalJSON(bytes.NewReader(decoded)); err == nil {
+				plain["data"] = data
+			}
+		}
+	}
 	return plain
 }
 
-// renamed gives problems of a plain event the paths of the CloudEvent that it stands for.
-func renamed(problems []Problem) []Problem {
+// renamed gives problems of a plain event the paths of the CloudEvent that it stands for. Paths into data in
+// base64 go on behind its member.
+func renamed(problems []Problem, event map[string]any) []Problem {
 	for i, p := range problems {
 		first, rest, _ := strings.Cut(strings.TrimPrefix(p.Path, "/"), "/")
 		if attribute, ok := attributeNames[first]; ok && rest == "" {
 			problems[i].Path = "/" + attribute
+		}
+		if event["data_base64"] != nil && first == "data" {
+			problems[i].Path = strings.Replace(p.Path, "/data", "/data_base64", 1)
 		}
 	}
 	return problems
@@ -50,8 +65,8 @@ func attributeProblems(event map[string]any) []Problem {
 	if source, _ := event["source"].(string); source == "" {
 		find("source", "a JSON string that is not empty; a URI of the service that publishes")
 	}
-	if event["data_base64"] != nil {
-		find("data_base64", "nothing: the data belongs into data, as JSON")
+	if event["data_base64"] != nil && event["data"] != nil {
+		find("data_base64", "nothing, because data is there")
 	}
 	if contentType := event["datacontenttype"]; contentType != nil {
 		text, _ := contentType.(string)

@@ -107,7 +107,10 @@ var badCloudEvents = []struct {
 	{name: "orderversion missing", structured: replaced(`"orderversion"`, `"version"`)},
 	{name: "orderversion with a fraction", structured: replaced(`,"datacontenttype"`, `.0,"datacontenttype"`)},
 	{name: "XML data", claims: true, structured: replaced(`application/json`, `application/xml`)},
-	{name: "data in base64", claims: true, structured: replaced(`"data":{`, `"data_base64":"e30=","note":{`)},
+	{name: "data in base64 beside data", claims: true, structured: replaced(`"data":{`, `"data_base64":"e30=","data":{`)},
+	{name: "data in no base64", claims: true, structured: replaced(`"data":{`, `"data_base64":"e30","note":{`)},
+	{name: "text in base64", claims: true, structured: replaced(`"data":{`, `"data_base64":"dGV4dA==","note":{`)},
+	{name: "array in base64", claims: true, structured: replaced(`"data":{`, `"data_base64":"W10=","note":{`)},
 	{name: "duplicate attribute", structured: func(good []byte) []byte { return addMember(good, `"subject":"another"`) }},
 	{name: "structured event, framed", structured: func(good []byte) []byte { return append([]byte{0, 0, 0, 0, 42}, good...) }},
 
