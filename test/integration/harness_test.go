@@ -207,6 +207,12 @@ func (s *stage) start(changes ...func(*config.Config)) *program {
 	}
 	a, err := app.New(s.t.Context(), cfg, slog.New(slog.NewTextHandler(s.t.Output(), nil)))
 	must(s.t, err)
+	return s.run(a)
+}
+
+// run runs a program that was built until the end of the test.
+func (s *stage) run(a *app.App) *program {
+	s.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	p := &program{App: a, t: s.t, stop: stop, ended: make(chan struct{})}
 	go func() {

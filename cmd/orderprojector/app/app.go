@@ -81,14 +81,14 @@ type member struct {
 // configuration or a taken address shows at once. It connects neither to Kafka nor to
 // the database: Run waits for both. Close it if it is not run.
 func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (*App, error) {
-	return newApp(ctx, cfg, logger, (*App).projecting)
-}
-
-// newApp builds a program around a member of cfg's group.
-func newApp(ctx context.Context, cfg config.Config, logger *slog.Logger, build func(*App, *pgstore.Store) (member, error)) (_ *App, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	return newApp(ctx, cfg, logger, (*App).projecting)
+}
+
+// newApp builds a program around a member of cfg's group. The configuration is valid.
+func newApp(ctx context.Context, cfg config.Config, logger *slog.Logger, build func(*App, *pgstore.Store) (member, error)) (_ *App, err error) {
 	a := &App{cfg: cfg, logger: logger}
 	a.phase.Store(phaseNew)
 	defer func() {
