@@ -59,10 +59,13 @@ func (r *run) exchange(ctx context.Context, tx pgx.Tx) (readersWait time.Time, e
 	if err := r.keepOld(ctx, tx); err != nil {
 		return readersWait, err
 	}
-	if err := r.settleLetters(ctx, tx, r.cfg.By.Actor, fmt.Sprintf("rebuild %d: the topic does not give it", r.report.ID)); err != nil {
-		return readersWait, err
-	}
-	if err := r.watermarks(ctx, tx); err != nil {
+	// Triggers of others may be at work in these tables.
+	if err := within(ctx, tx, r.path, func() error {
+		if err := r.settleLetters(ctx, tx, r.cfg.By.Actor, fmt.Sprintf("rebuild %d: the topic does not give it", r.report.ID)); err != nil {
+			return err
+		}
+		return r.watermarks(ctx, tx)
+	}); err != nil {
 		return readersWait, err
 	}
 	if err := r.conclusion(ctx, tx); err != nil {

@@ -28,7 +28,10 @@ var aside = []string{
 }
 
 // schemas are the three places of a set of tables.
-type schemas struct{ live, shadow, old string }
+type schemas struct {
+	live, shadow, old string
+	path              string // the sessions' own search_path, with which triggers find what they need
+}
 
 // sql puts the schemas' names into a statement that calls them live, shadow and old.
 func (s schemas) sql(statement string) string {
@@ -44,15 +47,15 @@ func findSchemas(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 },
 ) (schemas, error) {
-	var live string
-	err := db.QueryRow(ctx, `SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('order_rows')`).Scan(&live)
+	var live, path string
+	err := db.QueryRow(ctx, `SELECT n.nspname, current_setting('search_path') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('order_rows')`).Scan(&live, &path)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return schemas{}, &projection.RefusedError{Reason: "the database has no table order_rows", Advice: "run: orderprojector migrate up"}
 	}
 	if err != nil {
 		return schemas{}, fmt.Errorf("looking for the tables: %w", err)
 	}
-	s := schemas{live: live, shadow: "orderprojector_rebuild", old: "orderprojector_old"}
+	s := schemas{live: live, shadow: "orderprojector_rebuild", old: "orderprojector_old", path: path}
 	if live != "public" { // several installations can share a database
 		s.shadow, s.old = s.shadow+"_"+live, s.old+"_"+live
 	}
