@@ -77,7 +77,9 @@ func TestRelayPublishesNothingOfARollback(t *testing.T) {
 func TestRelayWritesCloudEvents(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, stageConfig{}).newShop()
-	s.startRelay(func(c *config.Config) { c.Outbox.Format, c.Outbox.Source = "cloudevents", "https://shop.example/orders" })
+	s.startRelay(func(c *config.Config) {
+		c.Outbox.Format, c.Outbox.Source = "cloudevents", "https://shop.example/orders"
+	})
 	m := outbox.Message{
 		EventID: "e-1", OrderID: "o-1", Type: "OrderCreated.v1", Version: 1, OccurredAt: time.Date(2026, 1, 2, 3, 4, 5, 678912345, time.FixedZone("", 3600)),
 		Data: []byte(`{"customer_id":"c-1","total":{"amount":"19.99","currency":"EUR"},"note":"ü"}`), TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
