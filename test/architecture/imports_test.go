@@ -24,8 +24,9 @@ var layers = []struct {
 }{
 	{"domain", []string{"domain/"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go", "github.com/prometheus", "log/slog", "os", "net"}},
 	{"schema", []string{"migrations"}, nil},
-	{"projection", []string{"projection"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go"}},
-	{"adapters", []string{"projection/pgstore", "projection/reference/compare", "projection/verify", "projection/rebuild", "kafkaio", "outbox"}, nil},
+	// projection/effects, projection/loyalty and projection/notifications belong to it, too.
+	{"projection", []string{"projection"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go", "net/http"}},
+	{"adapters", []string{"projection/pgstore", "projection/reference/compare", "projection/verify", "projection/rebuild", "kafkaio", "outbox", "webhook"}, nil},
 	{"program", []string{"cmd/", "examples/"}, nil},
 	{"tests", []string{"projection/projectiontest", "kafkaio/kafkatest", "test/"}, nil},
 }

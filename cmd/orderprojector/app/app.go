@@ -75,6 +75,7 @@ type member struct {
 	handler  projection.Handler
 	troubles func() []*projection.Trouble
 	beside   []func(context.Context) // what runs next to the consumer, until its context ends
+	trouble  func() error            // what else keeps the member from its work; nil for nothing
 }
 
 // New builds the program and opens its HTTP listener, so that a wrong
@@ -301,6 +302,9 @@ func (a *App) consumption() error {
 	}
 	err := a.consumer.Healthy()
 	stalled := err != nil
+	if a.member.trouble != nil {
+		err = errors.Join(err, a.member.trouble())
+	}
 	for _, t := range a.member.troubles() {
 		// What heals by itself is worth a word once it takes too long.
 		if stalled || t.Class == projection.Unhealthy {

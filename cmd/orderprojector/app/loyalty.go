@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
@@ -18,7 +19,7 @@ func NewLoyalty(ctx context.Context, cfg config.Config, logger *slog.Logger) (*A
 	cfg.Kafka.Group = cfg.Loyalty.Group
 	byDefault(&cfg, config.DefaultLoyaltyHTTPAddress)
 	return newApp(ctx, cfg, logger, func(a *App, store *pgstore.Store) (member, error) {
-		return besideProjector(a, loyalty.Effect{}, pgstore.LoyaltyStore{Store: store})
+		return besideProjector(a, loyalty.Effect{}, pgstore.LoyaltyStore{Store: store}, newLoyaltyStats(a.reader, a.logger))
 	})
 }
 
@@ -30,7 +31,7 @@ func byDefault(cfg *config.Config, address string) {
 }
 
 // besideProjector builds a member that has effects made.
-func besideProjector[T effects.Tx](a *App, effect effects.Effect[T], tx effects.Store[T]) (member, error) {
+func besideProjector[T effects.Tx](a *App, effect effects.Effect[T], tx effects.Store[T], stats *polled) (member, error) {
 	consumer, err := effects.New(effects.Config[T]{
 		Group: a.cfg.Kafka.Group, Effect: effect, Store: tx, Older: a.records, Control: a.control,
 		Logger: a.logger, Registerer: a.registry, Hint: Hint,
@@ -39,5 +40,10 @@ func besideProjector[T effects.Tx](a *App, effect effects.Effect[T], tx effects.
 	if err != nil {
 		return member{}, err
 	}
-	return member{handler: consumer, troubles: consumer.Troubles, beside: []func(context.Context){consumer.RetryHeld}}, nil
+	if err := a.registry.Register(stats); err != nil {
+		return member{}, fmt.Errorf("registering metrics: %w", err)
+	}
+	return member{
+		handler: consumer, troubles: consumer.Troubles, beside: []func(context.Context){consumer.RetryHeld, stats.run},
+	}, nil
 }

@@ -26,7 +26,7 @@ within --shutdown-grace; a second signal exits at once.`,
 		Args: cobra.NoArgs,
 	}
 	addConfigFlags(cmd, sections...)
-	cmd.AddCommand(newRunRelayCommand(env), newRunLoyaltyCommand(env))
+	cmd.AddCommand(newRunRelayCommand(env), newRunLoyaltyCommand(env), newRunNotificationsCommand(env))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := env.loadConfig(cmd, sections...)
 		if err != nil {
