@@ -129,11 +129,16 @@ func (r *run) move(ctx context.Context, tx pgx.Tx, views []dependentView, drop, 
 // stillOurs makes sure that no other rebuild has cleaned up after this one, and that the tables are of the same schema.
 func (r *run) stillOurs(ctx context.Context, tx pgx.Tx) error {
 	var running bool
-	if err := tx.QueryRow(ctx, r.sql(`SELECT finished_at IS NULL AND abort_actor IS NULL FROM live.rebuilds WHERE id = $1 FOR UPDATE`), r.report.ID).Scan(&running); err != nil {
+	var actor, comment *string
+	if err := tx.QueryRow(ctx, r.sql(`SELECT finished_at IS NULL, abort_actor, abort_comment FROM live.rebuilds WHERE id = $1 FOR UPDATE`), r.report.ID).
+		Scan(&running, &actor, &comment); err != nil {
 		return fmt.Errorf("reading the state of the rebuild: %w", err)
 	}
-	if !running {
-		return errors.New("the rebuild was ended by somebody else")
+	switch {
+	case !running:
+		return errors.New("another rebuild has cleaned up after this one")
+	case actor != nil:
+		return &AbortedError{Actor: *actor, Comment: *comment}
 	}
 	version, err := schemaVersion(ctx, tx, r.schemas)
 	if err != nil {

@@ -25,7 +25,8 @@ const (
 
 var errLeaseLost = errors.New("the connection that holds the rebuild's lock broke, and the lock could not be had again")
 
-// lease is the right to rebuild. It is held by a transaction that does nothing else, and so holds no snapshot.
+// lease is the right to rebuild. It is held by a transaction that does nothing else. Its statements go by the simple
+// protocol, because the portals of the other one keep a snapshot, which would hold vacuums back.
 type lease struct {
 	db     *pgxpool.Pool
 	schema string
@@ -58,9 +59,9 @@ func (l *lease) lock(ctx context.Context) (pgx.Tx, error) {
 		return nil, fmt.Errorf("taking the rebuild's lock: %w", err)
 	}
 	var mine bool
-	_, err = tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`, fmt.Sprint(silence.Milliseconds()))
+	_, err = tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`, pgx.QueryExecModeSimpleProtocol, fmt.Sprint(silence.Milliseconds()))
 	if err == nil {
-		err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, int64(rebuildLock)).Scan(&mine)
+		err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, pgx.QueryExecModeSimpleProtocol, int64(rebuildLock)).Scan(&mine)
 	}
 	if err != nil || !mine {
 		rollback(tx)
@@ -135,7 +136,7 @@ func (l *lease) look(ctx context.Context, id int64) (*AbortedError, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	var actor, comment *string
-	err := l.tx.QueryRow(ctx, `SELECT abort_actor, abort_comment FROM `+quote(l.schema, "rebuilds")+` WHERE id = $1`, id).Scan(&actor, &comment)
+	err := l.tx.QueryRow(ctx, `SELECT abort_actor, abort_comment FROM `+quote(l.schema, "rebuilds")+` WHERE id = $1`, pgx.QueryExecModeSimpleProtocol, id).Scan(&actor, &comment)
 	if err != nil || actor == nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (l *lease) again(ctx context.Context, id int64) error {
 		if tx != nil {
 			l.tx = tx
 			var running bool
-			err = tx.QueryRow(ctx, `SELECT finished_at IS NULL FROM `+quote(l.schema, "rebuilds")+` WHERE id = $1`, id).Scan(&running)
+			err = tx.QueryRow(ctx, `SELECT finished_at IS NULL FROM `+quote(l.schema, "rebuilds")+` WHERE id = $1`, pgx.QueryExecModeSimpleProtocol, id).Scan(&running)
 			if err == nil && !running {
 				return errors.New("another rebuild has cleaned up after this one")
 			}

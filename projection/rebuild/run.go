@@ -74,7 +74,7 @@ func start(ctx context.Context, cfg Config, kind Kind) (*Report, error) {
 	}
 	r := &run{cfg: cfg, kind: kind, began: time.Now()}
 	r.phase.Store(Filling)
-	r.group, r.topic = cfg.Group, cfg.Topic
+	r.group, r.topic, r.beyond = cfg.Group, cfg.Topic, []int32{} // an array, not NULL
 	r.report = &Report{Kind: kind, Topic: cfg.Topic, Group: cfg.Group, DryRun: cfg.DryRun, Causes: []CauseCount{}, Differences: []Difference{}}
 	var err error
 	if r.schemas, err = findSchemas(ctx, cfg.DB); err != nil {
@@ -197,15 +197,23 @@ func (r *run) chooseTargets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	now, err := r.cfg.Log.Ranges(ctx, r.topic) // later than the watermarks
+	if err != nil {
+		return fmt.Errorf("reading the topic's bounds: %w", err)
+	}
+	ends := map[int32]int64{}
+	for _, p := range now {
+		ends[p.Partition] = p.Until
+	}
 	for _, p := range r.ranges {
 		mark, found := marks[p.Partition]
 		beyond := !found || mark <= p.From
 		if beyond {
 			r.beyond = append(r.beyond, p.Partition)
 		}
-		if mark > p.Until {
+		if mark > ends[p.Partition] {
 			return &projection.RefusedError{
-				Reason: fmt.Sprintf("the watermark of %s is at offset %d, beyond the end of its log at %d", p.TopicPartition, mark, p.Until),
+				Reason: fmt.Sprintf("the watermark of %s is at offset %d, beyond the end of its log at %d", p.TopicPartition, mark, ends[p.Partition]),
 				Advice: "the topic lost records: see the section on positions beyond the end of the log in docs/operations.md",
 			}
 		}
