@@ -45,6 +45,10 @@ Without --execute nothing is written: the outcomes are counted, and the rows tha
 --execute, what is missing is applied through the same guards. Rows that differ from their records
 are not overwritten: they are listed, with the command that repairs them.
 
+With --consumer loyalty or notifications, the records are those of the consumer beside the projector, and its side-effect
+policy decides what is done about events that it has not consumed: points are added, notifications are recorded as suppressed
+and never sent.
+
 A partition without a record at or after the time says so and is left alone.
 
 Exit code 0: done. 2: refused, nothing was done. 3: rows differ that a replay does not repair.
@@ -52,6 +56,7 @@ Exit code 0: done. 2: refused, nothing was done. 3: rows differ that a replay do
 		Example: `  orderprojector replay --from-earliest
   orderprojector replay --topic orders.events:0,1 --from-datetime 2026-01-01T14:00:00Z
   orderprojector replay --from-duration 2h --orders o-1001 --execute --comment "rows deleted by hand"
+  orderprojector replay --consumer loyalty --from-earliest --execute --comment "points of a lost table"
   orderprojector replay --from-earliest --execute --rate 5000 --resume replay.state --comment "restored backup"`,
 		Args: cobra.NoArgs,
 	}
@@ -73,10 +78,18 @@ Exit code 0: done. 2: refused, nothing was done. 3: rows differ that a replay do
 	cmd.MarkFlagsMutuallyExclusive("from-earliest", "from-offset", "from-datetime", "from-duration")
 	cmd.MarkFlagsMutuallyExclusive("until-offset", "until-datetime")
 	f.by = addByFlags(cmd, false)
+	consumer := addConsumerFlag(cmd)
+	addSettingFlags(cmd, "loyalty-group", "notifications-group")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains(consumers, *consumer) {
+			return usageError("--consumer %q is not one of %s", *consumer, strings.Join(consumers, ", "))
+		}
 		bounds, err := f.bounds(cmd)
 		if err != nil {
 			return err
+		}
+		if *consumer != projectorConsumer {
+			return env.replayConsumer(cmd, *consumer, f, bounds, out)
 		}
 		var view *replayView
 		err = env.withReading(cmd, func(ctx context.Context, r *reading) (err error) {
