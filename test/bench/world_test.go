@@ -193,7 +193,7 @@ func (w *world) rate(p *program, counter string) float64 {
 		select {
 		case <-p.Done():
 			w.b.Fatalf("the program ended:\n%s", p.Stderr())
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(100 * time.Millisecond): // asking costs the program processor time
 		}
 	}
 	w.b.Fatalf("stuck at %.0f of %d records:\n%s", last, w.records, p.Stderr())
