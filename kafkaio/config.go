@@ -19,8 +19,8 @@ const (
 
 // Bounds of one call of Handle, unless configured otherwise.
 const (
-	DefaultMaxBatchRecords = 4096
-	DefaultMaxBatchBytes   = 4 << 20
+	DefaultMaxBatchRecords = 8192
+	DefaultMaxBatchBytes   = 6 << 20
 )
 
 // DataLossPolicy says what happens when the log no longer holds records that
@@ -109,10 +109,10 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 		c.MaxBatchBytes = DefaultMaxBatchBytes
 	}
 	if c.MaxPartitionBytes == 0 {
-		c.MaxPartitionBytes = 2 << 20
+		c.MaxPartitionBytes = 4 << 20
 	}
 	if c.MaxBufferedBytes == 0 {
-		c.MaxBufferedBytes = 6 << 20
+		c.MaxBufferedBytes = 12 << 20
 	}
 	if c.OnDataLoss == "" {
 		c.OnDataLoss = HaltOnDataLoss

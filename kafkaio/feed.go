@@ -1,6 +1,7 @@
 package kafkaio
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -67,8 +68,8 @@ func (f *feed) fail(err error) {
 }
 
 // take removes up to maxRecords and, unless the first record alone is larger,
-// up to maxBytes.
-func (f *feed) take(maxRecords int, maxBytes int64) []projection.Record {
+// up to maxBytes. It appends them to batch, whose memory is used again.
+func (f *feed) take(batch []projection.Record, maxRecords int, maxBytes int64) []projection.Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	available := 0
@@ -76,9 +77,9 @@ func (f *feed) take(maxRecords int, maxBytes int64) []projection.Record {
 		available += len(chunk)
 	}
 	if available == 0 {
-		return nil
+		return batch
 	}
-	batch := make([]projection.Record, 0, min(available, maxRecords))
+	batch = slices.Grow(batch, min(available, maxRecords))
 	var bytes int64
 	for len(f.chunks) > 0 {
 		chunk := f.chunks[0]

@@ -21,17 +21,17 @@ func TestFeedTakesWithinLimits(t *testing.T) {
 	f := newFeed(projection.TopicPartition{Topic: "t", Partition: 3})
 	f.push(records(0, 5, 10))
 	f.push(records(5, 5, 10))
-	if got := f.take(7, 1<<20); len(got) != 7 || got[6].Offset != 6 || got[0].Partition != 3 {
+	if got := f.take(nil, 7, 1<<20); len(got) != 7 || got[6].Offset != 6 || got[0].Partition != 3 {
 		t.Fatalf("took %d records", len(got))
 	}
 	one := fetchedBytes(records(0, 1, 10)[0])
-	if got := f.take(100, 2*one); len(got) != 2 || got[1].Offset != 8 {
+	if got := f.take(nil, 100, 2*one); len(got) != 2 || got[1].Offset != 8 {
 		t.Fatalf("took %d records", len(got))
 	}
-	if got := f.take(100, 1); len(got) != 1 || got[0].Offset != 9 {
+	if got := f.take(nil, 100, 1); len(got) != 1 || got[0].Offset != 9 {
 		t.Fatalf("a record larger than the limit must go through, took %d", len(got))
 	}
-	if f.bytes != 0 || !f.empty() || f.take(1, 1) != nil {
+	if f.bytes != 0 || !f.empty() || f.take(nil, 1, 1) != nil {
 		t.Fatalf("%d bytes are left", f.bytes)
 	}
 }
@@ -45,7 +45,7 @@ func TestFeedFailureComesBehindRecords(t *testing.T) {
 	if err := f.failure(); err != nil {
 		t.Fatalf("failure %v before the records", err)
 	}
-	f.take(10, 1<<20)
+	f.take(nil, 10, 1<<20)
 	if err := f.failure(); !errors.Is(err, boom) {
 		t.Fatalf("failure() = %v", err)
 	}

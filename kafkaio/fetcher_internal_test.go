@@ -37,7 +37,7 @@ func TestFetcherKnowsItsTopic(t *testing.T) {
 	}
 	deliver([16]byte{1})
 	deliver([16]byte{}) // an old broker
-	if got := len(fd.take(10, 1<<20)); got != 2 || doubts != 1 {
+	if got := len(fd.take(nil, 10, 1<<20)); got != 2 || doubts != 1 {
 		t.Errorf("%d records, %d doubts", got, doubts)
 	}
 }

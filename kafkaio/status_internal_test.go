@@ -63,7 +63,7 @@ func TestTimeLag(t *testing.T) {
 	if lag := s.timeLag(f, now); lag != time.Minute {
 		t.Errorf("lag by the buffered record: %s", lag)
 	}
-	taken := f.take(1, 1)
+	taken := f.take(nil, 1, 1)
 	s.applying(taken)
 	if lag := s.timeLag(f, now); lag != time.Minute {
 		t.Errorf("lag by the record in flight: %s", lag)

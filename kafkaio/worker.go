@@ -242,6 +242,7 @@ func (w *worker) loop(handler projection.PartitionHandler) error {
 	check := time.NewTimer(cfg.CheckInterval)
 	defer check.Stop()
 	fetching := false
+	var batch []projection.Record
 	for w.stopping.Err() == nil {
 		changed, closed := cfg.Gate.Closed()
 		w.state.closed(closed)
@@ -254,10 +255,15 @@ func (w *worker) loop(handler projection.PartitionHandler) error {
 			w.session.fetcher.stop(w.feed)
 			fetching = false
 		}
-		if batch := w.feed.take(cfg.MaxBatchRecords, cfg.MaxBatchBytes); len(batch) > 0 {
+		if batch = w.feed.take(batch[:0], cfg.MaxBatchRecords, cfg.MaxBatchBytes); len(batch) > 0 {
 			w.session.fetcher.taken(w.feed)
-			if err := w.apply(handler, batch); err != nil {
+			err := w.apply(handler, batch)
+			clear(batch) // it must not keep the records alive
+			if err != nil {
 				return err
+			}
+			if w.feed.empty() {
+				batch = nil // there may be many partitions, of which few are busy
 			}
 			check.Reset(cfg.CheckInterval)
 			continue

@@ -62,7 +62,6 @@ CREATE TABLE order_ledger_archive (
 -- with the new ledger entries as arrays of their own, which unnest over parallel
 -- arrays cannot carry (they would have to be of one length).
 CREATE TYPE order_change AS (
-    ord                 integer,               -- position in the batch, returned where the guard held
     order_id            text COLLATE "C",
     base_version        bigint,                -- the guard
     base_revision       bigint,
@@ -93,6 +92,24 @@ CREATE TYPE order_change AS (
     offsets             bigint[]
 );
 
+-- The change of a row in the common case: one event more.
+CREATE TYPE order_append AS (
+    order_id        text COLLATE "C",
+    base_version    bigint,                    -- the guard
+    base_revision   bigint,
+    state           text,
+    total_minor     bigint,
+    paid_minor      bigint,
+    refunded_minor  bigint,
+    event_id        text,
+    type            text,
+    occurred_at     timestamptz,
+    digest          bytea,
+    kafka_topic     text,
+    kafka_partition integer,
+    kafka_offset    bigint
+);
+
 CREATE VIEW orders AS
 SELECT order_id, customer_id, state, version, currency, total_minor, paid_minor, refunded_minor,
        created_at, updated_at, projected_at, last_event_id, projection_status, waiting_for_version,
@@ -121,6 +138,7 @@ FROM order_ledger_archive;
 DROP VIEW order_events;
 DROP VIEW waiting_orders;
 DROP VIEW orders;
+DROP TYPE order_append;
 DROP TYPE order_change;
 DROP TABLE order_ledger_archive;
 DROP TABLE order_rows;

@@ -1,9 +1,7 @@
 package projection
 
 import (
-	"slices"
 	"sort"
-	"strings"
 	"time"
 )
 
@@ -28,18 +26,20 @@ type item struct {
 
 // batch is a run of records of one partition, in offset order.
 type batch struct {
-	items []item
-	begin int64 // everything below is durable, as far as the member knows
-	next  int64 // the position once the batch is durable
+	items  []item
+	begin  int64 // everything below is durable, as far as the member knows
+	next   int64 // the position once the batch is durable
+	memory *batchMemory
 }
 
-// newBatch decodes records into items, whose memory is used again.
-func newBatch(decoder Decoder, records []Record, items []item, begin int64) *batch {
-	b := &batch{items: items[:0], begin: begin, next: begin}
+// newBatch decodes records.
+func newBatch(decoder Decoder, records []Record, memory *batchMemory, begin int64) *batch {
+	b := &batch{items: memory.items[:0], begin: begin, next: begin, memory: memory}
 	for i := range records {
 		b.items = append(b.items, newItem(decoder, &records[i]))
 		b.next = records[i].Offset + 1
 	}
+	memory.items = b.items
 	return b
 }
 
@@ -105,8 +105,8 @@ func salvageAfterPanic(rec *Record, v any) (e *DecodeError) {
 func (b *batch) split() (first, second *batch) {
 	half := len(b.items) / 2
 	middle := b.items[half-1].rec.Offset + 1
-	return &batch{items: b.items[:half], begin: b.begin, next: middle},
-		&batch{items: b.items[half:], begin: middle, next: b.next}
+	return &batch{items: b.items[:half], begin: b.begin, next: middle, memory: b.memory},
+		&batch{items: b.items[half:], begin: middle, next: b.next, memory: b.memory}
 }
 
 // at returns the batch's item at an offset, or nil.
@@ -130,27 +130,8 @@ func (b *batch) counts(watermark int64) Counts {
 }
 
 // works groups the items by order, sorted by order ID: locality, and one lock order for everybody.
-func (b *batch) works() []*work {
-	byID := make(map[string]*work, len(b.items))
-	sorted := make([]*work, 0, len(b.items))
-	slab := make([]work, len(b.items))
-	for i := range b.items {
-		it := &b.items[i]
-		if it.orderID == "" {
-			continue
-		}
-		w := byID[it.orderID]
-		if w == nil {
-			w, slab = &slab[0], slab[1:]
-			w.orderID = it.orderID
-			byID[it.orderID] = w
-			sorted = append(sorted, w)
-		}
-		w.items = append(w.items, it)
-	}
-	slices.SortFunc(sorted, func(a, b *work) int { return strings.Compare(a.orderID, b.orderID) })
-	return sorted
-}
+// What it returns is void at the next call for the same memory.
+func (b *batch) works() []*work { return b.memory.group(b.items) }
 
 // oldest is the timestamp of the batch's first visible record, or zero.
 func (b *batch) oldest() time.Time {

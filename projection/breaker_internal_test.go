@@ -36,7 +36,7 @@ func TestRefusalsOfABatch(t *testing.T) {
 	b := newBatch(JSONDecoder{}, []Record{
 		record(0, "o-1", "x"), record(1, "o-1", "x"), record(2, "o-2", "x"), record(3, "", "x"), record(4, "", "x"),
 		{Offset: 5, Control: true}, {Offset: 6}, record(7, "o-3", "x"),
-	}, nil, 0)
+	}, newBatchMemory(), 0)
 	b.items[7].outcome = Unsupported
 	got := b.refusals(1, 3)
 	if len(got) != 1 || got[0].Reason != Invalid || got[0].Letters != 4 || len(got[0].OrderIDs) != 3 {

@@ -16,32 +16,34 @@ type cacheBudget struct {
 // is never trusted without the guard of the write. Not safe for concurrent use.
 type rowCache struct {
 	budget *cacheBudget
-	rows   *simplelru.LRU[string, *Row]
+	rows   *simplelru.LRU[string, cachedRow]
+}
+
+type cachedRow struct {
+	row    *Row
+	weight int64
 }
 
 func newRowCache(budget *cacheBudget) *rowCache {
 	c := &rowCache{budget: budget}
 	// The LRU's own bound is a number of entries; ours is bytes, so that one never bites.
-	c.rows, _ = simplelru.NewLRU(1<<30, func(_ string, r *Row) { budget.used.Add(-r.weight()) })
+	c.rows, _ = simplelru.NewLRU(1<<30, func(_ string, r cachedRow) { budget.used.Add(-r.weight) })
 	return c
 }
 
 func (c *rowCache) get(orderID string) *Row {
 	r, _ := c.rows.Get(orderID)
-	return r
+	return r.row
 }
 
 func (c *rowCache) put(r *Row) {
-	before, known := c.rows.Peek(r.OrderID)
-	if before == r {
+	before, _ := c.rows.Peek(r.OrderID)
+	if before.row == r {
 		return
 	}
 	weight := r.weight()
-	if known {
-		weight -= before.weight()
-	}
-	c.rows.Add(r.OrderID, r)
-	c.budget.used.Add(weight)
+	c.rows.Add(r.OrderID, cachedRow{r, weight})
+	c.budget.used.Add(weight - before.weight)
 	for c.budget.used.Load() > c.budget.limit {
 		if _, _, ok := c.rows.RemoveOldest(); !ok {
 			return

@@ -44,6 +44,7 @@ type PartitionHandler interface {
 	// Handle makes every record durable in one of its places before it
 	// returns nil. Infrastructure failures are retried inside, without end,
 	// until ctx ends; records before the failing one may then be durable.
+	// The slice is the caller's again when Handle returns; the records' bytes may be kept.
 	// A *RewindError asks the caller to assign the partition anew (with the
 	// committed offset and log start as they are then) and to read from where that
 	// says; a *HaltError to stop this partition and leave the others running.

@@ -14,7 +14,6 @@ type partition struct {
 	log       *slog.Logger
 	cache     *rowCache
 	older     map[coordinate]*Envelope // records read again for the batch at hand
-	items     []item                   // memory for the batch at hand
 }
 
 // Handle implements PartitionHandler.
@@ -23,10 +22,9 @@ func (p *partition) Handle(ctx context.Context, records []Record) error {
 		return nil
 	}
 	p.older = nil
-	b := newBatch(p.projector.cfg.Decoder, records, p.items, p.position)
-	p.items = b.items
-	defer clear(p.items) // they hold on to the records
-	return p.project(ctx, b)
+	memory := p.projector.memories.take()
+	defer p.projector.memories.giveBack(memory)
+	return p.project(ctx, newBatch(p.projector.cfg.Decoder, records, memory, p.position))
 }
 
 // Close forgets what is remembered of the partition.
@@ -105,7 +103,7 @@ func (p *partition) blame(ctx context.Context, b *batch, cause error) (done bool
 	refused.refuse(&DecodeError{
 		Detail: blameDetail(cause), OrderID: it.env.OrderID, EventID: it.env.EventID, Version: it.env.Version,
 	})
-	one := &batch{items: []item{refused}, begin: b.begin, next: b.next}
+	one := &batch{items: []item{refused}, begin: b.begin, next: b.next, memory: b.memory}
 	if err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, one, -1) }); err != nil {
 		p.forget(b)
 		return false, err

@@ -62,12 +62,13 @@ func (c *ProjectorConfig) Validate() error {
 // Projector applies records to a Store. It implements Handler; its partitions
 // work at the same time, each in its own order.
 type Projector struct {
-	cfg     ProjectorConfig
-	log     *slog.Logger
-	metrics *metrics
-	budget  *cacheBudget
-	retrier *Retrier
-	swept   string // where the sweep goes on
+	cfg      ProjectorConfig
+	log      *slog.Logger
+	metrics  *metrics
+	budget   *cacheBudget
+	memories batchMemories
+	retrier  *Retrier
+	swept    string // where the sweep goes on
 }
 
 var _ Handler = (*Projector)(nil)
@@ -100,6 +101,8 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 		log:     cfg.Logger,
 		metrics: newMetrics(cfg.Registerer),
 		budget:  &cacheBudget{limit: cfg.CacheBytes},
+		// One is at work for each writer, another is being decoded into.
+		memories: make(batchMemories, 2*cfg.Writers),
 	}
 	p.retrier = NewRetrier(RetrierConfig{
 		Slots: cfg.Writers, Timeout: cfg.BatchTimeout, Base: cfg.RetryBase, Cap: cfg.RetryCap,

@@ -228,7 +228,7 @@ func (r *replay) pace(ctx context.Context) error {
 
 func (r *replay) batch(ctx context.Context, part *partition, records []Record) error {
 	part.older = nil
-	b := newBatch(r.cfg.Decoder, records, nil, part.position)
+	b := newBatch(r.cfg.Decoder, records, newBatchMemory(), part.position)
 	if err := part.project(ctx, b); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ type Row struct {
 	// Decided says that there are, or were, operators' decisions about the order: it is decided on its locked row only.
 	Decided bool
 	// Ledger holds the newest entries, in version order and without holes; the
-	// last one has Version. It is never changed in place: rows share it.
+	// last one has Version. Its entries are never changed in place: rows share them.
 	Ledger []LedgerEntry
 }
 
@@ -90,9 +90,10 @@ func (r *Row) EntryOf(eventID string) *LedgerEntry {
 
 // weight estimates the memory a cached row holds, in bytes.
 func (r *Row) weight() int64 {
-	w := int64(400 + len(r.OrderID) + len(r.CustomerID))
+	const entry = 112
+	w := int64(400 + len(r.OrderID) + len(r.CustomerID) + cap(r.Ledger)*entry)
 	for i := range r.Ledger {
-		w += 112 + int64(len(r.Ledger[i].EventID))
+		w += int64(len(r.Ledger[i].EventID))
 	}
 	return w
 }

@@ -420,11 +420,13 @@ func (t *turn) loadArchive(ctx context.Context, works []*work) error {
 
 // write writes the changed rows and returns the works whose guard was missed.
 func (t *turn) write(ctx context.Context, works []*work) (lost []*work, err error) {
+	memory := make([]RowWrite, 0, len(works)) // never more, so that pointers stay right
 	writes := make([]*RowWrite, 0, len(works))
 	changed := make([]*work, 0, len(works))
 	for _, w := range works {
-		if rw := w.write(); rw != nil {
-			writes, changed = append(writes, rw), append(changed, w)
+		if rw, ok := w.write(); ok {
+			memory = append(memory, rw)
+			writes, changed = append(writes, &memory[len(memory)-1]), append(changed, w)
 		}
 	}
 	if len(writes) == 0 {

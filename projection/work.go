@@ -81,11 +81,17 @@ func (w *work) append(env *Envelope, rec *Record, next order.Order) {
 	})
 }
 
+// ledgerRoom is how many entries a ledger gets room for beyond those that are known to come.
+const ledgerRoom = 4
+
 // appendEntry adds the next version to the ledger.
 func (w *work) appendEntry(entry LedgerEntry) {
 	row := w.change()
-	if w.appended == 0 { // the stored ledger is shared: never append in place
-		row.Ledger = append(make([]LedgerEntry, 0, len(row.Ledger)+len(w.items)+1), row.Ledger...)
+	if n := len(row.Ledger); n == cap(row.Ledger) {
+		// Room for what comes next, of this batch and later ones. The entries that are there are shared with
+		// the stored row; what is behind them belongs to whoever appends first, which is
+		// one partition: a row that a store or a cache hands out twice has no room.
+		row.Ledger = append(make([]LedgerEntry, 0, n+max(len(w.items), min(n, ledgerRoom))+1), row.Ledger...)
 	}
 	row.Version = entry.Version
 	row.Ledger = append(row.Ledger, entry)
@@ -174,12 +180,12 @@ func (w *work) settle() {
 	}
 }
 
-// write returns the change of the row, or nil when there is none.
-func (w *work) write() *RowWrite {
+// write returns the change of the row, or false when there is none.
+func (w *work) write() (rw RowWrite, changed bool) {
 	if w.row == w.base || (w.base == nil && w.appended == 0) {
-		return nil
+		return rw, false
 	}
-	rw := &RowWrite{Insert: w.base == nil, Row: w.row, Appended: w.row.Ledger[len(w.row.Ledger)-w.appended:]}
+	rw = RowWrite{Insert: w.base == nil, Row: w.row, Appended: w.row.Ledger[len(w.row.Ledger)-w.appended:]}
 	if w.base != nil {
 		rw.BaseVersion, rw.BaseRevision = w.base.Version, w.base.Revision
 	}
@@ -188,11 +194,14 @@ func (w *work) write() *RowWrite {
 		w.row.Ledger = w.row.Ledger[surplus:]
 		w.row.Archived += int64(surplus)
 	}
-	return rw
+	return rw, true
 }
 
 // newlyParked returns the parked events that the store does not hold yet.
 func (w *work) newlyParked() []*ParkedEvent {
+	if len(w.parked) == 0 && len(w.beyond) == 0 {
+		return nil
+	}
 	fresh := slices.Clone(w.beyond)
 	for _, p := range w.parked {
 		if !p.stored {

@@ -219,12 +219,14 @@ func (t *tx) Ledger(ctx context.Context, orderID string) ([]projection.LedgerEnt
 
 // ReplaceOrder implements projection.OperatorTx.
 func (t *tx) ReplaceOrder(ctx context.Context, group string, w *projection.RowWrite, parked []*projection.ParkedEvent) error {
-	element, err := t.changeType(ctx)
+	kind := &changeKinds[anyChange]
+	element, err := t.typeOID(ctx, kind.name)
 	if err != nil {
 		return err
 	}
 	writes := []*projection.RowWrite{w}
-	held, err := collect[int32](ctx, t, sqlRowsReplace, changes{element, writes, []int32{0}}, w.Row.Decided)
+	one := changes{kind: kind, element: element, writes: writes, ords: []int32{0}, buffer: bufferOf(t.Conn())}
+	held, err := collect[string](ctx, t, sqlRowsReplace, one, w.Row.Decided)
 	if err != nil {
 		return fmt.Errorf("replacing the row: %w", err)
 	}

@@ -33,6 +33,7 @@ var (
 	sqlRowsReserve      = statement("rows_reserve")
 	sqlRowsInsert       = statement("rows_insert")
 	sqlRowsUpdate       = statement("rows_update")
+	sqlRowsAppend       = statement("rows_append")
 	sqlArchiveAdd       = statement("archive_add")
 	sqlArchiveRead      = statement("archive_read")
 	sqlStuckFind        = statement("stuck_find")
@@ -163,7 +164,7 @@ func (t *tx) rows(ctx context.Context, sql string, orderIDs []string, into map[s
 	if into == nil {
 		into = make(map[string]*projection.Row, len(orderIDs))
 	}
-	rows, err := t.Query(ctx, sql, pgx.QueryResultFormats{pgx.BinaryFormatCode}, orderIDs)
+	rows, err := t.Query(ctx, sql, pgx.QueryResultFormats{pgx.BinaryFormatCode}, t.keys(orderIDs))
 	return into, readRows(rows, err, into)
 }
 
@@ -185,41 +186,52 @@ func (t *tx) LockRows(ctx context.Context, orderIDs []string) (map[string]*proje
 }
 
 func (t *tx) Write(ctx context.Context, writes []*projection.RowWrite) ([]bool, error) {
-	held := make([]bool, len(writes))
-	var inserts, updates []*projection.RowWrite
-	var insertOrds, updateOrds []int32
-	byID := make(map[string]int32)
+	inserts, appends, updates := changes{kind: &changeKinds[anyChange]}, changes{kind: &changeKinds[oneEvent]}, changes{kind: &changeKinds[anyChange]}
 	for i, w := range writes {
-		if w.Insert {
-			inserts, insertOrds = append(inserts, w), append(insertOrds, int32(i))
-			byID[w.Row.OrderID] = int32(i)
-		} else {
-			updates, updateOrds = append(updates, w), append(updateOrds, int32(i))
+		c := &updates
+		switch {
+		case w.Insert:
+			c = &inserts
+		case isOneEvent(w):
+			c = &appends
 		}
+		c.writes, c.ords = writes, append(c.ords, int32(i))
 	}
-	element, err := t.changeType(ctx)
-	if err != nil {
-		return nil, err
+	held := make([]bool, len(writes))
+	if err := t.change(ctx, sqlRowsInsert, inserts, held); err != nil {
+		return nil, fmt.Errorf("inserting: %w", err)
 	}
-	if len(inserts) > 0 {
-		ids, err := collect[string](ctx, t, sqlRowsInsert, changes{element, inserts, insertOrds})
-		if err != nil {
-			return nil, fmt.Errorf("inserting: %w", err)
-		}
-		for _, id := range ids {
-			held[byID[id]] = true
-		}
+	if err := t.change(ctx, sqlRowsAppend, appends, held); err != nil {
+		return nil, fmt.Errorf("appending: %w", err)
 	}
-	if len(updates) > 0 {
-		ords, err := collect[int32](ctx, t, sqlRowsUpdate, changes{element, updates, updateOrds})
-		if err != nil {
-			return nil, fmt.Errorf("updating: %w", err)
-		}
-		for _, ord := range ords {
-			held[ord] = true
-		}
+	if err := t.change(ctx, sqlRowsUpdate, updates, held); err != nil {
+		return nil, fmt.Errorf("updating: %w", err)
 	}
 	return held, t.archive(ctx, writes, held)
+}
+
+// change runs a statement that returns the order IDs of the rows that it touched, and marks those.
+func (t *tx) change(ctx context.Context, sql string, c changes, held []bool) (err error) {
+	if len(c.ords) == 0 {
+		return nil
+	}
+	if c.element, err = t.typeOID(ctx, c.kind.name); err != nil {
+		return err
+	}
+	c.buffer = bufferOf(t.Conn())
+	rows, err := t.Query(ctx, sql, pgx.QueryResultFormats{pgx.BinaryFormatCode}, c)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	at := 0
+	for rows.Next() {
+		if at = c.find(rows.RawValues()[0], at); at < 0 {
+			return fmt.Errorf("the statement returned order %q, which it was not given", rows.RawValues()[0])
+		}
+		held[c.ords[at]] = true
+	}
+	return rows.Err()
 }
 
 func collect[T any](ctx context.Context, t *tx, sql string, args ...any) ([]T, error) {
@@ -294,7 +306,7 @@ func scanEntry(row pgx.CollectableRow, orderID *string, e *projection.LedgerEntr
 
 func (t *tx) Stuck(ctx context.Context, orderIDs []string) (map[string]*projection.Stuck, error) {
 	if len(orderIDs) > 100 {
-		found, err := collect[string](ctx, t, sqlStuckFind, orderIDs)
+		found, err := collect[string](ctx, t, sqlStuckFind, t.keys(orderIDs))
 		if err != nil || len(found) == 0 {
 			return nil, err
 		}

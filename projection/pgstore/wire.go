@@ -49,6 +49,12 @@ func (w *wire) fieldText(s string) {
 	*w = append(*w, s...)
 }
 
+func (w *wire) fieldBytes(b []byte) {
+	w.int32(pgtype.ByteaOID)
+	w.int32(int32(len(b)))
+	*w = append(*w, b...)
+}
+
 func (w *wire) fieldNull(oid uint32) {
 	w.int32(int32(oid))
 	w.int32(-1)

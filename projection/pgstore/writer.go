@@ -12,16 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The composite type that carries a batch, as registered with each connection.
-const (
-	changeTypeName  = "order_change"
-	changeArrayName = "_order_change"
-)
-
 // registerTimeout bounds the look-up of the types on a new connection where connecting has no timeout.
 const registerTimeout = 5 * time.Second
-
-var errNoChangeType = errors.New("the database has no type order_change (run: orderprojector migrate up)")
 
 // PrepareWriter configures the pool of a Store, before it is opened.
 func PrepareWriter(cfg *pgxpool.Config) {
@@ -52,35 +44,40 @@ func PrepareWriter(cfg *pgxpool.Config) {
 		// connection that fell silent here would take its place for ever.
 		ctx, cancel := context.WithTimeout(ctx, cmp.Or(conn.Config().ConnectTimeout, registerTimeout))
 		defer cancel()
-		return registerChange(ctx, conn)
+		return registerTypes(ctx, conn)
 	}
 }
 
-func registerChange(ctx context.Context, conn *pgx.Conn) error {
-	var element, array *uint32
-	err := conn.QueryRow(ctx, `SELECT to_regtype('order_change')::oid, to_regtype('order_change[]')::oid`).Scan(&element, &array)
-	if err != nil {
-		return fmt.Errorf("looking up the type order_change: %w", err)
-	}
-	if element == nil || array == nil {
-		return nil // not migrated yet: the first write says so
-	}
+// registerTypes teaches a connection the types of the writer's parameters.
+func registerTypes(ctx context.Context, conn *pgx.Conn) error {
+	registerKeys(conn)
 	types := conn.TypeMap()
-	types.RegisterType(&pgtype.Type{Name: changeTypeName, OID: *element, Codec: changesCodec{}})
-	types.RegisterType(&pgtype.Type{Name: changeArrayName, OID: *array, Codec: changesCodec{}})
-	types.RegisterDefaultPgType(changes{}, changeArrayName)
+	for _, kind := range changeKinds {
+		var element, array *uint32
+		err := conn.QueryRow(ctx, `SELECT to_regtype($1)::oid, to_regtype($1 || '[]')::oid`, kind.name).Scan(&element, &array)
+		if err != nil {
+			return fmt.Errorf("looking up the type %s: %w", kind.name, err)
+		}
+		if element == nil || array == nil {
+			return nil // not migrated yet: the first write says so
+		}
+		types.RegisterType(&pgtype.Type{Name: kind.name, OID: *element, Codec: changesCodec{}})
+		types.RegisterType(&pgtype.Type{Name: "_" + kind.name, OID: *array, Codec: changesCodec{}})
+	}
 	return nil
 }
 
-// changeType returns the OID of order_change. A connection from before the migration learns of it here.
-func (t *tx) changeType(ctx context.Context) (oid uint32, err error) {
-	registered, ok := t.Conn().TypeMap().TypeForName(changeTypeName)
+var errNoChangeType = errors.New("the database lacks a type of the schema (run: orderprojector migrate up)")
+
+// typeOID returns the OID of a composite type. A connection from before the migration learns of it here.
+func (t *tx) typeOID(ctx context.Context, name string) (oid uint32, err error) {
+	registered, ok := t.Conn().TypeMap().TypeForName(name)
 	if !ok {
-		if err := registerChange(ctx, t.Conn()); err != nil {
+		if err := registerTypes(ctx, t.Conn()); err != nil {
 			return 0, err
 		}
-		if registered, ok = t.Conn().TypeMap().TypeForName(changeTypeName); !ok {
-			return 0, errNoChangeType
+		if registered, ok = t.Conn().TypeMap().TypeForName(name); !ok {
+			return 0, fmt.Errorf("%w: %s", errNoChangeType, name)
 		}
 	}
 	return registered.OID, nil

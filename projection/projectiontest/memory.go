@@ -275,7 +275,7 @@ func (t *memoryTx) Write(_ context.Context, writes []*projection.RowWrite) ([]bo
 		if stored != nil {
 			ledger = slices.Clone(stored.Ledger)
 		}
-		row.Ledger = append(ledger, w.Appended...)[len(w.Archive):]
+		row.Ledger = slices.Clip(append(ledger, w.Appended...)[len(w.Archive):]) // it is handed out more than once
 		row.Archived = int64(len(w.Archive))
 		if stored != nil {
 			row.Archived += stored.Archived

@@ -194,6 +194,7 @@ func (t *memoryTx) ReplaceOrder(ctx context.Context, group string, w *projection
 		return errors.New("the row is not the one that was locked")
 	}
 	row := *w.Row
+	row.Ledger = slices.Clip(row.Ledger)
 	t.rows[row.OrderID] = &row
 	t.archive[row.OrderID] = map[int64]projection.LedgerEntry{}
 	for _, e := range w.Archive {

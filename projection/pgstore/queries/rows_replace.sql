@@ -16,4 +16,4 @@ SET version = c.version, revision = c.revision, customer_id = c.customer_id, sta
     ledger_offsets    = c.offsets[c.archive + 1:]
 FROM unnest($1::order_change[]) AS c
 WHERE r.order_id = c.order_id AND r.version = c.base_version AND r.revision = c.base_revision
-RETURNING c.ord
+RETURNING r.order_id

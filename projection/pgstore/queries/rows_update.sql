@@ -1,5 +1,5 @@
 -- The guard: a row that is not as it was when it was decided on is not touched,
--- and its position not returned.
+-- and its key not returned.
 UPDATE order_rows AS r
 SET version = c.version, revision = c.revision, customer_id = c.customer_id, state = c.state, currency = c.currency,
     total_minor = c.total_minor, paid_minor = c.paid_minor, refunded_minor = c.refunded_minor,
@@ -17,4 +17,4 @@ SET version = c.version, revision = c.revision, customer_id = c.customer_id, sta
     ledger_offsets    = CASE c.archive WHEN 0 THEN r.ledger_offsets    || c.offsets    ELSE (r.ledger_offsets    || c.offsets)[c.archive + 1:]    END
 FROM unnest($1::order_change[]) AS c
 WHERE r.order_id = c.order_id AND r.version = c.base_version AND r.revision = c.base_revision
-RETURNING c.ord
+RETURNING r.order_id
