@@ -66,7 +66,7 @@ func OpenQueue(cfg *pgx.ConnConfig, timeout time.Duration) func(context.Context)
 			return nil, err
 		}
 		if err := q.take(ctx); err != nil {
-			q.Close()
+			q.close(context.WithoutCancel(ctx))
 			return nil, err
 		}
 		return q, nil
@@ -232,8 +232,10 @@ func (q *Queue) Await(ctx context.Context, atMost time.Duration) (notified bool,
 }
 
 // Close implements relay.Queue. The lock ends with the session.
-func (q *Queue) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+func (q *Queue) Close() { q.close(context.Background()) }
+
+func (q *Queue) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	_ = q.conn.Close(ctx) // what fails here is gone already
 }

@@ -66,11 +66,7 @@ func TestOrderServiceCommands(t *testing.T) {
 		if version == 4 {
 			testenv.Migrate(t, dsn) // in the middle of it all
 		}
-		var args []string
-		for _, word := range strings.Split(step.line, " ") {
-			args = append(args, word)
-		}
-		args = joinMoney(args)
+		args := joinMoney(strings.Split(step.line, " "))
 		code, stdout, stderr := orderservice(t, dsn, args...)
 		if code != step.code || !strings.Contains(stdout+stderr, step.says) {
 			t.Errorf("%s: exit code %d\n%s%s", step.line, code, stdout, stderr)

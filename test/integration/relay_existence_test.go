@@ -107,7 +107,11 @@ func TestRelayBesideAnIdleTransaction(t *testing.T) {
 	var slowest time.Duration
 	for i := range 60 {
 		began := time.Now()
-		s.append(fmt.Sprintf("o-%d", i%20), int64(1+i/20), order.Event(map[bool]order.Event{true: createdFor("c"), false: order.Amended{Total: *euros(int64(i))}}[i < 20]))
+		event := createdFor("c")
+		if i >= 20 {
+			event = order.Amended{Total: *euros(int64(i))}
+		}
+		s.append(fmt.Sprintf("o-%d", i%20), int64(1+i/20), event)
 		want := float64(i + 1)
 		testenv.Await(t, patience, func() (bool, string) {
 			got := metric(t, p.Registry(), "orderprojector_outbox_published_total")

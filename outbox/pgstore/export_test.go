@@ -1,0 +1,37 @@
+package pgstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Plans returns how the relay's session carries out each statement: its generic plan, which it keeps.
+func (q *Queue) Plans(t *testing.T) map[string]string {
+	t.Helper()
+	plans := map[string]string{}
+	for name, s := range map[string]struct{ sql, args string }{
+		"discover":        {sqlDiscover, "0, 9223372036854775807, 2048"},
+		"load":            {sqlLoad, "'{o-1,o-2}', 64"},
+		"remove":          {sqlRemove, "'{1,2,3}'"},
+		"remove failures": {sqlRemoveFailures, "'{1,2,3}'"},
+	} {
+		if _, err := q.conn.Exec(t.Context(), "DEALLOCATE ALL; PREPARE planned AS "+s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(name, err)
+		}
+		rows, err := q.conn.Query(t.Context(), "EXPLAIN (COSTS OFF) EXECUTE planned ("+s.args+")", pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		plans[name] = strings.Join(lines, "\n")
+		if !strings.Contains(plans[name], "$1") {
+			t.Errorf("%s: not a generic plan:\n%s", name, plans[name])
+		}
+	}
+	return plans
+}
