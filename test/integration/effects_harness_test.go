@@ -23,6 +23,7 @@ type consumerStage struct {
 	build    func(context.Context, config.Config, *slog.Logger) (*app.App, error)
 	settings []func(*config.Config)
 	args     []string
+	extraEnv []string
 }
 
 func newLoyaltyStage(t testing.TB, config stageConfig) *consumerStage {
@@ -58,7 +59,7 @@ func (s *consumerStage) env() []string {
 			env = append(env, v)
 		}
 	}
-	return append(env, "ORDERPROJECTOR_"+strings.ToUpper(s.consumer)+"_GROUP="+s.group)
+	return append(append(env, s.extraEnv...), "ORDERPROJECTOR_"+strings.ToUpper(s.consumer)+"_GROUP="+s.group)
 }
 
 // spawn runs the consumer as a process of its own.
