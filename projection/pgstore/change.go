@@ -24,11 +24,12 @@ const (
 )
 
 // isOneEvent reports whether a change is what rows_append.sql does: one event more for an order whose row says
-// nothing else that is new. Customer, currency and the first event's time come with a first event.
+// nothing else that is new. Customer, currency and the first event's time come with a first event; the version
+// that a row waits for changes with every event.
 func isOneEvent(rw *projection.RowWrite) bool {
 	r := rw.Row
 	return len(rw.Appended) == 1 && len(rw.Archive) == 0 && !rw.Appended[0].Skipped() &&
-		rw.BaseVersion > 0 && rw.BaseRevision == r.Revision && !r.CreatedAt.Equal(r.UpdatedAt)
+		rw.BaseVersion > 0 && rw.BaseRevision == r.Revision && r.Status == projection.StatusOK && !r.CreatedAt.Equal(r.UpdatedAt)
 }
 
 // changes are row writes of one statement: an array of a composite type.
