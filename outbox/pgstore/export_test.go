@@ -29,9 +29,6 @@ func (q *Queue) Plans(t *testing.T) map[string]string {
 			t.Fatal(name, err)
 		}
 		plans[name] = strings.Join(lines, "\n")
-		if !strings.Contains(plans[name], "$1") {
-			t.Errorf("%s: not a generic plan:\n%s", name, plans[name])
-		}
 	}
 	return plans
 }

@@ -40,7 +40,7 @@ func sessionParameters() map[string]string {
 		// Every statement looks up keys, so index look-ups are always right, whatever the planner
 		// believes of a table that is empty now and full in a minute.
 		"plan_cache_mode": "force_generic_plan", "jit": "off",
-		"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+		"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_material": "off",
 	}
 }
 

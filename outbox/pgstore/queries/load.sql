@@ -4,4 +4,4 @@ FROM unnest($1::text[]) AS wanted (aggregateid)
 CROSS JOIN LATERAL (
     SELECT * FROM outbox o WHERE o.aggregateid = wanted.aggregateid ORDER BY o.aggregateid, o.version LIMIT $2
 ) AS m
-WHERE NOT EXISTS (SELECT FROM outbox_failures f WHERE f.aggregateid = wanted.aggregateid COLLATE "C" AND f.status = 'blocked')
+WHERE NOT EXISTS (SELECT FROM outbox_failures f WHERE f.aggregateid = wanted.aggregateid COLLATE "C" AND f.status = 'blocked' OFFSET 0)
