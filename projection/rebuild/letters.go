@@ -15,7 +15,7 @@ import (
 const sameRecord = `l.consumer_group = s.consumer_group AND l.kafka_topic = s.kafka_topic AND l.topic_id = s.topic_id
 	AND l.kafka_partition = s.kafka_partition AND l.kafka_offset = s.kafka_offset`
 
-// wrongLetters are, for the group $1, the topic $2 and its ID $3: letters that the fold opened and the live
+// wrongLetters are, for the group $1, the topic $2 and its ID $3: letters that the fold made and the live
 // tables never had; closed ones on which the fold blocks, or that an exchange before closed; and open ones that the fold does not have, of what
 // it has read.
 const wrongLetters = `WITH passed AS (
@@ -24,9 +24,9 @@ const wrongLetters = `WITH passed AS (
 	), wrong AS (
 		SELECT 'insert' AS what, NULL::bigint AS live_id, s.id AS shadow_id
 		FROM shadow.dead_letters s
-		WHERE s.status = 'open' AND NOT EXISTS (SELECT FROM live.dead_letters l WHERE ` + sameRecord + `)
+		WHERE s.status IN ('open', 'superseded') AND NOT EXISTS (SELECT FROM live.dead_letters l WHERE ` + sameRecord + `)
 			AND NOT EXISTS (SELECT FROM live.purged_letters l WHERE ` + sameRecord + `)
-			AND (s.blocks OR NOT EXISTS (SELECT FROM live.operator_decisions d WHERE d.order_id = s.order_id AND d.undone_at IS NULL))
+			AND (s.blocks AND s.status = 'open' OR NOT EXISTS (SELECT FROM live.operator_decisions d WHERE d.order_id = s.order_id AND d.undone_at IS NULL))
 		UNION ALL
 		SELECT 'open', l.id, s.id
 		FROM shadow.dead_letters s JOIN live.dead_letters l ON ` + sameRecord + `
