@@ -41,11 +41,9 @@ type Tx interface {
 	Postpone(ctx context.Context, h Held, cause string, pause time.Duration) (counted int, err error)
 	// Release forgets a held record.
 	Release(ctx context.Context, h Held) error
-}
 
-// LetterTx is a Tx that works dead letters off.
-type LetterTx interface {
-	Tx
+	// What follows works dead letters off, as projection.OperatorTx says.
+
 	Audit(ctx context.Context, entries ...projection.AuditEntry) error
 	Letters(ctx context.Context, group string, ids []int64) ([]*projection.Letter, error)
 	LockLetters(ctx context.Context, ids []int64) (map[int64]projection.LetterState, error)

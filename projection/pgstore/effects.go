@@ -24,7 +24,7 @@ var (
 	sqlHeldPostpone = statement("held_postpone")
 )
 
-var _ effects.LetterTx = (*tx)(nil)
+var _ effects.Tx = (*tx)(nil)
 
 // ClaimGroup implements effects.Tx.
 func (t *tx) ClaimGroup(ctx context.Context, group, consumer string) (string, error) {

@@ -38,6 +38,9 @@ more and, after --max-attempts, is exhausted: then it is tried again only by its
 It is a dry run unless --execute is given: the same work, rolled back. The selection is frozen when it
 begins; an interrupted redrive is continued with --resume.
 
+Letters of the group of a consumer beside the projector (--group) are decided by that consumer, one by one; an interrupted
+redrive of those is simply done again.
+
 --with FILE gives an event, as plain JSON, that stands in for the record of one letter, now and whenever
 the order is folded again ("-" reads standard input).`,
 		Example: `  orderprojector dlq redrive 17
@@ -134,7 +137,11 @@ func (env *Env) redrive(ctx context.Context, o *operating, req projection.Redriv
 			line.Update(fmt.Sprintf("%d letters tried", done))
 		}
 	}
-	report, err := o.operator.Redrive(ctx, req)
+	redrive, err := env.redriver(ctx, o)
+	if err != nil {
+		return err
+	}
+	report, err := redrive(ctx, req)
 	line.Clear()
 	view.RedriveReport = report
 	if err != nil && done == 0 {
