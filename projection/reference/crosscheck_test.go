@@ -79,7 +79,7 @@ func TestDecodersAgree(t *testing.T) {
 	envelopes := map[claim]*projection.Envelope{}
 	stream, err := generate.New(generate.Config{Seed: 11, Orders: 6000, Rates: generate.Rates{
 		Duplicate: 0.02, Reencoded: 0.4, LateRepeat: 0.01, Disorder: 0.02, Conflict: 0.2, Poison: 0.5,
-		Illegal: 0.05, Unsupported: 0.1, Gap: 0.01, NullKey: 0.02, HugeVersion: 0.05, CloudEvents: 0.5, Lines: 0.3,
+		Illegal: 0.05, Unsupported: 0.1, Gap: 0.01, NullKey: 0.02, HugeVersion: 0.05, CloudEvents: 0.2, Lines: 0.3,
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func refusal(t testing.TB, value []byte) (detail string, known bool) {
 func TestSchemasAgreeWithTheDecoder(t *testing.T) {
 	t.Parallel()
 	c := newChecker(t)
-	stream, err := generate.New(generate.Config{Seed: 21, Orders: 1500, Rates: generate.Rates{
+	stream, err := generate.New(generate.Config{Seed: 21, Orders: 400, Rates: generate.Rates{
 		Reencoded: 0.3, Conflict: 0.1, Poison: 0.6, Unsupported: 0.1, HugeVersion: 0.05, Lines: 0.5,
 	}})
 	if err != nil {
@@ -71,7 +71,7 @@ func TestSchemasAgreeWithTheDecoder(t *testing.T) {
 		}
 	}
 	t.Logf("%d accepted, %d refused", accepted, refused)
-	if accepted < 5000 || refused < 1500 {
+	if accepted < 2000 || refused < 500 {
 		t.Error("too little was compared")
 	}
 }
