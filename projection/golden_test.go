@@ -13,7 +13,9 @@ import (
 
 	"github.com/orderprojector/orderprojector/domain/order"
 	"github.com/orderprojector/orderprojector/domain/order/schemas"
+	"github.com/orderprojector/orderprojector/outbox/relay"
 	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/projectiontest"
 )
 
 var update = flag.Bool("update", false, "write how the golden events are decoded")
@@ -77,6 +79,9 @@ func TestGoldenEvents(t *testing.T) {
 				if first == nil {
 					first = &env
 				}
+				if format == "plain" {
+					publishedAsCloudEvent(t, &env, rec.Value)
+				}
 				if !projection.SameEvent(first, &env) {
 					t.Errorf("%s says something else", format)
 				}
@@ -107,5 +112,24 @@ func TestGoldenEvents(t *testing.T) {
 		if !known[entry.Name()] {
 			t.Errorf("golden events of %s have no schema any more: what was published stays readable", entry.Name())
 		}
+	}
+}
+
+// publishedAsCloudEvent checks what the relay makes of a plain event against this decoder and the official SDK.
+func publishedAsCloudEvent(t *testing.T, want *projection.Envelope, payload []byte) {
+	t.Helper()
+	encoded, err := relay.Encoder{Format: relay.CloudEvents, Source: "/shop"}.Encode(&relay.Message{
+		EventID: want.EventID, OrderID: want.OrderID, Type: want.Type, Version: want.Version, Payload: payload,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := projection.Record{Key: encoded.Key, Value: encoded.Value, Headers: encoded.Headers}
+	got, err := projection.EventDecoder{}.Decode(&rec)
+	if err != nil || !projection.SameEvent(want, &got) || got.Event != want.Event {
+		t.Errorf("published as a CloudEvent it is %+v, %v", got, err)
+	}
+	if _, err := projectiontest.ReadCloudEvent(&rec); err != nil {
+		t.Errorf("published, it is no CloudEvent: %v", err)
 	}
 }
