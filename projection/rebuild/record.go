@@ -123,7 +123,8 @@ func transact(ctx context.Context, db *pgxpool.Pool, timeout time.Duration, work
 func transactAs(ctx context.Context, db *pgxpool.Pool, level pgx.TxIsoLevel, timeout time.Duration, work func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT set_config('search_path', '', true), set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true),
-			set_config('idle_in_transaction_session_timeout', '60000', true), set_config('synchronous_commit', 'on', true)`,
+			set_config('idle_in_transaction_session_timeout', '60000', true), set_config('synchronous_commit', 'on', true),
+			set_config('jit', 'off', true)`, // it takes seconds to compile the comparison, which takes less
 			fmt.Sprint(timeout.Milliseconds()), fmt.Sprint(shortTimeout.Milliseconds()))
 		if err != nil {
 			return err

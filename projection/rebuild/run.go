@@ -55,6 +55,7 @@ type run struct {
 	end     map[int32]int64 // of the log, at the start
 	saved   time.Time
 	phase   atomic.Value // Phase
+	goal    atomic.Int64 // offsets to pass, as known so far
 }
 
 // Run rebuilds the tables and exchanges them. The report says what was found, also with a
@@ -353,6 +354,7 @@ func (r *run) follow(ctx context.Context) error {
 		}
 		targets := r.targets(marks)
 		left := r.fill.left(targets)
+		r.goal.Store(r.fill.passed.Load() + left)
 		if err := r.fill.to(ctx, targets); err != nil {
 			return err
 		}
@@ -369,15 +371,24 @@ func (r *run) compare(ctx context.Context) error {
 	if err := r.store(ctx, StatusComparing); err != nil {
 		return err
 	}
-	// Readers of the exchanged tables need statistics at once.
-	for _, table := range exchanged {
+	began := time.Now()
+	step := func(what string) {
+		r.cfg.Logger.Debug(what, "took", time.Since(began).String())
+		began = time.Now()
+	}
+	// Readers of the exchanged tables need statistics at once; those of arrays, which take longest, can wait for a vacuum.
+	for _, table := range []string{
+		quote(r.shadow, "order_rows") + ` (order_id, version, customer_id, state, created_at, updated_at, projected_at, projection_status, waiting_for_version)`,
+		quote(r.shadow, "order_ledger_archive"), quote(r.shadow, "parked_events"),
+	} {
 		if err := transact(ctx, r.cfg.DB, longTimeout, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, `ANALYZE `+quote(r.shadow, table))
+			_, err := tx.Exec(ctx, `ANALYZE `+table)
 			return err
 		}); err != nil {
 			return fmt.Errorf("analysing the rebuilt tables: %w", err)
 		}
 	}
+	step("analysed")
 	for {
 		if err := r.follow(ctx); err != nil {
 			return err
@@ -385,6 +396,7 @@ func (r *run) compare(ctx context.Context) error {
 		if _, err := r.fill.projector.SweepAll(ctx); err != nil {
 			return fmt.Errorf("releasing parked events: %w", err)
 		}
+		step("caught up")
 		r.fill.remember()
 		err := transactAs(ctx, r.cfg.DB, pgx.RepeatableRead, longTimeout, func(tx pgx.Tx) error {
 			if err := r.everything(ctx, tx); err != nil {
@@ -398,6 +410,7 @@ func (r *run) compare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		step("compared")
 		if err := r.follow(ctx); err != nil {
 			return err
 		}
@@ -627,7 +640,7 @@ func (r *run) reportProgress(ctx context.Context) (stop func()) {
 				return
 			case <-tick.C:
 			}
-			passed, total := r.fill.passed.Load(), r.total()
+			passed, total := r.fill.passed.Load(), r.goal.Load()
 			r.cfg.Progress(Progress{Phase: r.phase.Load().(Phase), Done: passed, Total: max(passed, total), Elapsed: time.Since(r.began)})
 			if time.Since(r.saved) < saveInterval {
 				continue
@@ -643,15 +656,6 @@ func (r *run) reportProgress(ctx context.Context) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-done }
-}
-
-// total is how many offsets there were to pass at the start.
-func (r *run) total() int64 {
-	total := int64(0)
-	for _, p := range r.ranges {
-		total += p.Until - p.From
-	}
-	return total
 }
 
 // conclude removes what is not needed any more, and stores how it ended.

@@ -190,18 +190,26 @@ func (p *Process) Resume() {
 // be running, and the system Linux.
 func (p *Process) PeakMemory() int64 {
 	p.t.Helper()
-	status := p.read(fmt.Sprintf("/proc/%d/status", p.Pid()))
-	for line := range strings.Lines(status) {
+	if bytes, running := p.TryPeakMemory(); running {
+		return bytes
+	}
+	p.t.Fatalf("the memory of %s is not known", p.name)
+	return 0
+}
+
+// TryPeakMemory is PeakMemory of a process that may have ended; running is false then.
+func (p *Process) TryPeakMemory() (bytes int64, running bool) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err != nil {
-				p.t.Fatal(err)
-			}
-			return kib << 10
+			return kib << 10, err == nil
 		}
 	}
-	p.t.Fatalf("the memory of %s is not known:\n%s", p.name, status)
-	return 0
+	return 0, false
 }
 
 func (p *Process) read(path string) string {

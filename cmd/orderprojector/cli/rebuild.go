@@ -18,6 +18,10 @@ import (
 	"github.com/orderprojector/orderprojector/projection/rebuild"
 )
 
+// rebuildBatches is how many of a member's batches a rebuild makes one of. Nobody waits for its events
+// to be seen, and the more of an order's events come together, the fewer rows are written.
+const rebuildBatches = 2
+
 // rebuildFlags are the flags of rebuild and of rebuild rollback.
 type rebuildFlags struct {
 	maxDiff     int64
@@ -32,8 +36,8 @@ type rebuildFlags struct {
 }
 
 func (f *rebuildFlags) add(cmd *cobra.Command) {
-	addConfigFlags(cmd, config.SectionKafka, config.SectionGroup, config.SectionDatabase)
-	addSettingFlags(cmd, "batch-max-records", "batch-max-bytes")
+	addOperatorFlags(cmd)
+	addSettingFlags(cmd, "batch-max-records", "batch-max-bytes", "memory-limit", "writers")
 	f.out = addOutputFlag(cmd)
 	f.by = addByFlags(cmd, false)
 	flags := cmd.Flags()
@@ -123,6 +127,7 @@ func (env *Env) rebuild(cmd *cobra.Command, f *rebuildFlags, run func(context.Co
 		return err
 	}
 	return env.withReading(cmd, func(ctx context.Context, r *reading) error {
+		limitMemory(r.cfg)
 		pool, err := app.OpenPool(ctx, r.cfg.Database, app.RebuildPool, 4)
 		if err != nil {
 			return err
@@ -138,7 +143,8 @@ func (env *Env) rebuild(cmd *cobra.Command, f *rebuildFlags, run func(context.Co
 			},
 			Logger: env.logger(r.cfg.Log), Hint: app.Hint, By: by,
 			MaxDifferences: f.maxDiff, DryRun: f.dryRun, MaxListed: f.limit, LockTimeout: f.lockTimeout, Patience: f.giveUpAfter,
-			Writers: r.cfg.Database.Writers, BatchRecords: r.cfg.Projection.BatchMaxRecords, BatchBytes: int64(r.cfg.Projection.BatchMaxBytes),
+			Writers:      r.cfg.Database.Writers,
+			BatchRecords: rebuildBatches * r.cfg.Projection.BatchMaxRecords, BatchBytes: rebuildBatches * int64(r.cfg.Projection.BatchMaxBytes),
 			BatchTimeout: r.cfg.Database.StatementTimeout + time.Second,
 			Progress: func(p rebuild.Progress) {
 				if p.Phase != phase {
@@ -146,8 +152,12 @@ func (env *Env) rebuild(cmd *cobra.Command, f *rebuildFlags, run func(context.Co
 					line.Clear()
 					fmt.Fprintf(env.Stderr, "%s after %s\n", phase, p.Elapsed.Round(time.Second/10))
 				}
-				if line.Due() {
-					line.Update(progressText(string(p.Phase)+":", p.Done, p.Total, p.Elapsed))
+				switch {
+				case !line.Due():
+				case p.Phase == rebuild.Filling:
+					line.Update(progressText("rebuilt", p.Done, p.Total, p.Elapsed))
+				default:
+					line.Update(fmt.Sprintf("%s, %s so far", p.Phase, p.Elapsed.Round(time.Second)))
 				}
 			},
 		})
