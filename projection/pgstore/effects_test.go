@@ -1,0 +1,318 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/orderprojector/orderprojector/domain/order"
+	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/effects"
+	"github.com/orderprojector/orderprojector/projection/loyalty"
+	"github.com/orderprojector/orderprojector/projection/pgstore"
+	"github.com/orderprojector/orderprojector/test/testenv"
+)
+
+// noLog has no older records.
+type noLog struct{}
+
+func (noLog) ReadRecords(context.Context, projection.TopicPartition, []int64, func(projection.Record)) error {
+	return nil
+}
+
+// moody is an effect that fails, or panics, for some orders.
+type moody struct {
+	loyalty.Effect
+	mood  func(orderID string) error
+	tried *atomic.Int64
+}
+
+func (m moody) Apply(ctx context.Context, tx loyalty.Tx, events []*effects.Event) ([]effects.Verdict, error) {
+	var good []*effects.Event
+	verdicts := make([]effects.Verdict, len(events))
+	var at []int
+	for i, e := range events {
+		if err := m.mood(e.OrderID); err != nil {
+			m.tried.Add(1)
+			verdicts[i].Err = err
+			continue
+		}
+		good, at = append(good, e), append(at, i)
+	}
+	applied, err := m.Effect.Apply(ctx, tx, good)
+	for i, v := range applied {
+		verdicts[at[i]] = v
+	}
+	return verdicts, err
+}
+
+type effectWorld struct {
+	t        *testing.T
+	pool     *pgxpool.Pool
+	consumer *effects.Consumer[loyalty.Tx]
+	handler  projection.PartitionHandler
+	next     int64
+}
+
+var testLog = projection.TopicPartition{Topic: "orders.events", TopicID: projection.TopicID{1}}
+
+func newEffectWorld(t *testing.T, effect effects.Effect[loyalty.Tx]) *effectWorld {
+	t.Helper()
+	store, pool := openStore(t)
+	consumer, err := effects.New(effects.Config[loyalty.Tx]{
+		Group: "side", Effect: effect, Store: pgstore.LoyaltyStore{Store: store}, Older: noLog{},
+		HeldInterval: time.Millisecond, HeldBase: time.Nanosecond, HeldCap: time.Nanosecond, RetryBase: time.Millisecond, RetryCap: 10 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &effectWorld{t: t, pool: pool, consumer: consumer}
+	w.handler, _, err = consumer.Assign(t.Context(), w.assignment(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *effectWorld) assignment(partition int32) projection.Assignment {
+	log := testLog
+	log.Partition = partition
+	return projection.Assignment{TopicPartition: log, Group: "side", Committed: projection.NoOffset}
+}
+
+// payment is a record of the partition at the next offset.
+func (w *effectWorld) payment(orderID string) projection.Record {
+	r := paymentOf(orderID, orderID, "p-"+orderID)
+	r.Offset = w.next
+	w.next++
+	return r
+}
+
+func paymentOf(eventID, orderID, payment string) projection.Record {
+	return projection.Record{TopicPartition: testLog, Key: []byte(orderID), Timestamp: time.Unix(1, 0), Value: fmt.Appendf(nil,
+		`{"event_id":%q,"order_id":%q,"type":"OrderPaid.v1","version":2,"occurred_at":"2026-01-01T10:00:00Z","data":{"payment_id":%q,"amount":{"amount":"7.00","currency":"EUR"},"customer_id":"c"}}`,
+		eventID, orderID, payment)}
+}
+
+func (w *effectWorld) handle(records ...projection.Record) {
+	w.t.Helper()
+	if err := w.handler.Handle(w.t.Context(), records); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *effectWorld) ask(sql string) string {
+	w.t.Helper()
+	var answer string
+	if err := w.pool.QueryRow(w.t.Context(), sql).Scan(&answer); err != nil {
+		w.t.Fatal(err)
+	}
+	return answer
+}
+
+func (w *effectWorld) await(sql, want string) {
+	w.t.Helper()
+	testenv.Await(w.t, 30*time.Second, func() (bool, string) {
+		got := w.ask(sql)
+		return got == want, fmt.Sprintf("%s: %s, want %s", sql, got, want)
+	})
+}
+
+// retrying runs the retries of held records until the end of the test.
+func (w *effectWorld) retrying() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.consumer.RetryHeld(ctx)
+	}()
+	w.t.Cleanup(func() { cancel(); <-done })
+}
+
+const heldCounts = `SELECT coalesce(string_agg(order_id || ' ' || counted, ',' ORDER BY id), '') FROM held_records`
+
+// A record whose effect fails is held while others go on. Failures count only while others succeed, and sixteen of them make
+// a dead letter.
+func TestHeldRecords(t *testing.T) {
+	t.Parallel()
+	var healed atomic.Bool
+	tried := &atomic.Int64{}
+	w := newEffectWorld(t, moody{tried: tried, mood: func(orderID string) error {
+		if orderID == "sick" && !healed.Load() || orderID == "hopeless" {
+			return errors.New("nothing goes with " + orderID)
+		}
+		return nil
+	}})
+	w.handle(w.payment("sick"), w.payment("well"), w.payment("hopeless"))
+	if got := w.ask(`SELECT applied || ' ' || parked || ' ' || next_offset FROM projection_watermarks`); got != "1 2 3" {
+		t.Errorf("applied, parked and watermark: %s", got)
+	}
+	w.await(heldCounts, "sick 1,hopeless 1")
+	if _, err := w.pool.Exec(t.Context(), `UPDATE held_records SET due_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	w.retrying()
+	w.await(heldCounts, "sick 2,hopeless 2") // since the first failure, the one beside them succeeded
+	// Nobody else succeeds: it is tried again and again, and that does not count.
+	testenv.Await(t, 30*time.Second, func() (bool, string) { return tried.Load() > 40, fmt.Sprintf("tried %d times", tried.Load()) })
+	if got := w.ask(heldCounts); got != "sick 2,hopeless 2" {
+		t.Errorf("failures count although nothing else succeeded: %s", got)
+	}
+	healed.Store(true)
+	w.await(`SELECT count(*)::text FROM points_ledger WHERE order_id = 'sick'`, "1")
+	for i := 3; i <= effects.MaxFailures; i++ {
+		w.handle(w.payment(fmt.Sprintf("other-%d", i)))
+		if i < effects.MaxFailures {
+			w.await(heldCounts, fmt.Sprintf("hopeless %d", i))
+		}
+	}
+	w.await(heldCounts, "")
+	if got := w.ask(`SELECT string_agg(order_id || ' ' || reason || ' ' || detail, ',') FROM dead_letters`); !strings.HasPrefix(got, "hopeless invalid its effect failed 16 times while others succeeded: nothing goes with hopeless") {
+		t.Errorf("letter: %s", got)
+	}
+	if got := w.ask(`SELECT parked || ' ' || applied + parked FROM projection_watermarks`); got != fmt.Sprintf("2 %d", w.next) {
+		t.Errorf("what was held is counted as such: %s", got)
+	}
+}
+
+// A panic of an effect is the fault of one record, and the others do not notice.
+func TestPanicOfAnEffect(t *testing.T) {
+	t.Parallel()
+	w := newEffectWorld(t, moody{tried: &atomic.Int64{}, mood: func(orderID string) error {
+		if orderID == "boom" {
+			panic("ouch")
+		}
+		return nil
+	}})
+	w.handle(w.payment("a"), w.payment("b"), w.payment("boom"), w.payment("c"))
+	if got := w.ask(`SELECT string_agg(order_id, ' ' ORDER BY order_id) FROM points_ledger`); got != "a b c" {
+		t.Errorf("ledger: %s", got)
+	}
+	if got := w.ask(`SELECT string_agg(order_id || ': ' || detail, ',') FROM dead_letters`); got != "boom: panic in the effect: ouch" {
+		t.Errorf("letters: %s", got)
+	}
+}
+
+// Members on two partitions get the same event, the same payment, and payments of the same customers, at the same time
+// and in opposite order: one effect each, no dead letter, and nobody waits for ever.
+func TestConcurrentMembersOnTheSameEvents(t *testing.T) {
+	t.Parallel()
+	w := newEffectWorld(t, loyalty.Effect{})
+	other, _, err := w.consumer.Assign(t.Context(), w.assignment(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds, size = 30, 20
+	for round := range rounds {
+		batches := make([][]projection.Record, 2)
+		for i := range size {
+			for side := range 2 {
+				n := i
+				if side == 1 {
+					n = size - 1 - i
+				}
+				id := fmt.Sprintf("%d-%d", round, n)
+				eventID := id
+				if n%2 == 0 {
+					eventID = fmt.Sprintf("%s-by-%d", id, side) // the same payment under two event IDs
+				}
+				r := paymentOf(eventID, "o-"+id, "p-"+id)
+				r.Partition, r.Offset = int32(side), int64(round*size+i)
+				batches[side] = append(batches[side], r)
+			}
+		}
+		var both sync.WaitGroup
+		for side, h := range []projection.PartitionHandler{w.handler, other} {
+			both.Go(func() {
+				if err := h.Handle(t.Context(), batches[side]); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+	}
+	if got := w.ask(`SELECT count(*) || ' ' || sum(delta) FROM points_ledger`); got != fmt.Sprintf("%d %d", rounds*size, 7*rounds*size) {
+		t.Errorf("entries and points: %s", got)
+	}
+	if got := w.ask(`SELECT count(*)::text FROM dead_letters`); got != "0" {
+		t.Errorf("%s dead letters", got)
+	}
+	if got := w.ask(`SELECT sum(applied) || ' ' || sum(duplicate) FROM projection_watermarks`); got != fmt.Sprintf("%d %d", rounds*size, rounds*size) {
+		t.Errorf("applied and duplicate: %s", got)
+	}
+}
+
+// Two consumers in one group would each take the other's progress for its own: the second one is not let in.
+func TestGroupBelongsToOneConsumer(t *testing.T) {
+	t.Parallel()
+	w := newEffectWorld(t, loyalty.Effect{})
+	for name, group := range map[string]string{"that of another consumer": "side", "the projector's": "projector"} {
+		if group == "projector" {
+			if _, err := w.pool.Exec(t.Context(), `INSERT INTO projection_watermarks (consumer_group, kafka_topic, topic_id, kafka_partition, next_offset)
+				VALUES ('projector', 'orders.events', gen_random_uuid(), 0, 7)`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		consumer, err := effects.New(effects.Config[loyalty.Tx]{Group: group, Effect: stranger{}, Store: pgstore.LoyaltyStore{Store: pgstore.New(w.pool)}, Older: noLog{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := w.assignment(0)
+		a.Group = group
+		_, _, err = consumer.Assign(t.Context(), a)
+		var halt *projection.HaltError
+		if !errors.As(err, &halt) || halt.Hint == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type stranger struct{ loyalty.Effect }
+
+func (stranger) Name() string            { return "stranger" }
+func (stranger) Wants(t order.Type) bool { return t == order.TypePaid }
+
+// A letter is decided again by the consumer whose it is.
+func TestRedriveOfAnEffect(t *testing.T) {
+	t.Parallel()
+	var well atomic.Bool
+	w := newEffectWorld(t, moody{tried: &atomic.Int64{}, mood: func(string) error {
+		if !well.Load() {
+			panic("not yet")
+		}
+		return nil
+	}})
+	w.handle(w.payment("a"), w.payment("b"))
+	redrive := func(execute bool, want string) {
+		t.Helper()
+		report, err := w.consumer.Redrive(t.Context(), projection.RedriveRequest{
+			Selection: projection.LetterSelection{All: true}, Execute: execute, By: projection.By{Actor: "ann"}, MaxAttempts: 2,
+		})
+		if got := fmt.Sprintf("%d tried, %d redriven, %d refused, %d exhausted", report.Tried, report.Redriven, report.Refused, report.Exhausted); err != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+	}
+	redrive(false, "2 tried, 0 redriven, 2 refused, 2 exhausted")
+	well.Store(true)
+	redrive(false, "2 tried, 2 redriven, 0 refused, 0 exhausted")
+	if got := w.ask(`SELECT (SELECT count(*) FROM points_ledger) || ' ' || (SELECT count(*) FROM audit_log)`); got != "0 0" {
+		t.Errorf("a dry run left %s", got)
+	}
+	redrive(true, "2 tried, 2 redriven, 0 refused, 0 exhausted")
+	if got := w.ask(`SELECT (SELECT count(*) FROM points_ledger) || ' ' || (SELECT count(*) FROM audit_log) || ' ' || (SELECT count(*) FROM dead_letters WHERE status = 'redriven')`); got != "2 2 2" {
+		t.Errorf("entries, audited actions and redriven letters: %s", got)
+	}
+	redrive(true, "0 tried, 0 redriven, 0 refused, 0 exhausted")
+	_, err := w.consumer.Redrive(t.Context(), projection.RedriveRequest{Selection: projection.LetterSelection{IDs: []int64{1}}, By: projection.By{Actor: "ann"}})
+	var missing *projection.NotFoundError
+	if !errors.As(err, &missing) {
+		t.Errorf("a letter that is closed: %v", err)
+	}
+}
