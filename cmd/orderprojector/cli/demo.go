@@ -17,7 +17,9 @@ func newDemoCommand(env *Env) *cobra.Command {
 		Short: "Project faulty traffic through services of its own, and check every row",
 		Long: `Start an in-process Kafka and a throwaway PostgreSQL, publish faulty order traffic,
 project it, and compare every row and every count with an independent fold of
-the topic. It needs no configuration and no services. If all agrees it prints "verified".`,
+the topic. Beside that an order service takes commands, whose events go through outbox and relay to the projector, loyalty points
+and notifications; all three are compared with the service's own tables. It needs no configuration and no services. If all agrees
+it prints "verified".`,
 		Args: cobra.NoArgs,
 	}
 	var c demo.Config

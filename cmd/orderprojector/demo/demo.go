@@ -1,7 +1,8 @@
 // Package demo shows the program at work, and proves it: faulty traffic goes
 // through a Kafka and a PostgreSQL of the demonstration's own, and what the projector made
 // of it is compared, row by row and count by count, with an independent fold of
-// the topic.
+// the topic. Beside that the whole chain runs, from an order service's commands to points and
+// notifications, and its ends are compared with what was put in.
 package demo
 
 import (
@@ -99,6 +100,14 @@ func Run(ctx context.Context, config Config, out io.Writer) (err error) {
 		printDifferences(out, v.report)
 		return ErrDifferent
 	}
+	c, err := s.checkChain(ctx)
+	if err != nil {
+		return err
+	}
+	s.printChain(out, c)
+	if len(c.wrong) > 0 {
+		return ErrChain
+	}
 	printVerified(out, v, time.Since(began))
 
 	if config.Serve {
@@ -108,17 +117,22 @@ func Run(ctx context.Context, config Config, out io.Writer) (err error) {
 	return nil
 }
 
-// projectTraffic publishes the stream while the projector runs, and returns
-// when all of it is projected.
+// shopOrders is how many orders are placed with the order service.
+func (c *Config) shopOrders() int { return max(1, min(c.Orders/20, 1000)) }
+
+// projectTraffic publishes the stream, and gives commands to the order service, while everything runs; it returns
+// when all of it has come through.
 func (s *services) projectTraffic(ctx context.Context, stream *generate.Stream, config Config) (publish.Summary, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var sent published
 	finished := make(chan error, 1)
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
+		commands := make(chan error, 1)
+		go func() { commands <- s.shop.Run(ctx, config.Seed, config.shopOrders()) }()
 		summary, err := s.publisher.Run(ctx, stream, 0, sent.set)
 		sent.set(summary)
-		finished <- err
+		finished <- errors.Join(err, <-commands)
 	})
 	err := s.watch(ctx, &sent, finished, config)
 	cancel()

@@ -49,7 +49,7 @@ func TestDemonstration(t *testing.T) {
 	text := out.String()
 	for _, part := range []string{
 		"of 400 orders", "late repeat", "OUTCOME", "applied", "PARTITION 3", "every record is exactly one of these",
-		"A clean order.", "An order with duplicates", "out of order", "A blocked order", "timeline of o-3-", "\nverified: ",
+		"orders placed", "receiver told of them", "A clean order.", "An order with duplicates", "out of order", "A blocked order", "timeline of o-3-", "\nverified: ",
 	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is missing in:\n%s", part, text)

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/app"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/demo/receiver"
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/demo/shop"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/embedded"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate/publish"
 	"github.com/orderprojector/orderprojector/kafkaio"
@@ -26,7 +29,11 @@ type services struct {
 	pool      *pgxpool.Pool // for questions
 	reader    *kafkaio.TopicReader
 	publisher *publish.Publisher
-	projector *projector
+	shop      *shop.Shop
+	receiver  *receiver.Receiver
+	relay     *running
+	// members are the consumer groups' only members, the projector first.
+	members []*running
 }
 
 // startServices starts everything, or nothing.
@@ -76,12 +83,41 @@ func startServices(ctx context.Context, c Config) (s *services, err error) {
 	if s.reader, err = kafkaio.NewTopicReader(client, c.Logger); err != nil {
 		return s, err
 	}
-	program, err := app.New(ctx, s.settings, c.Logger)
-	if err != nil {
+	if s.shop, err = shop.Open(ctx, s.pool); err != nil {
 		return s, err
 	}
-	s.projector = startProjector(ctx, program)
-	return s, nil
+	return s, s.startPrograms(ctx, c)
+}
+
+// startPrograms starts the whole chain, each program as its command would.
+func (s *services) startPrograms(ctx context.Context, c Config) (err error) {
+	const secret = "of the demonstration"
+	if s.receiver, err = receiver.Start(secret); err != nil {
+		return err
+	}
+	s.settings.Notifications.Webhook.URL = s.receiver.URL()
+	s.settings.Notifications.Webhook.StatusURL = s.receiver.StatusURL()
+	s.settings.Notifications.Webhook.Concurrency = 16
+	s.settings.Notifications.Webhook.Secret = config.NewSecret(secret)
+
+	relay, err := app.NewRelay(ctx, s.settings, c.Logger)
+	if err != nil {
+		return err
+	}
+	s.relay = start(ctx, "relay", relay)
+	for _, member := range []struct {
+		name string
+		make func(context.Context, config.Config, *slog.Logger) (*app.App, error)
+	}{{"projector", app.New}, {"loyalty", app.NewLoyalty}, {"notifications", app.NewNotifications}} {
+		program, err := member.make(ctx, s.settings, c.Logger)
+		if err != nil {
+			return err
+		}
+		r := start(ctx, member.name, program)
+		r.consumer = program.Consumer()
+		s.members = append(s.members, r)
+	}
+	return nil
 }
 
 func (s *services) migrate(ctx context.Context, c Config) error {
@@ -99,8 +135,14 @@ func (s *services) migrate(ctx context.Context, c Config) error {
 // stop ends what was started, last things first.
 func (s *services) stop(ctx context.Context) error {
 	var err error
-	if s.projector != nil {
-		err = s.projector.stop()
+	for _, member := range s.members {
+		err = errors.Join(err, member.stop())
+	}
+	if s.relay != nil {
+		err = errors.Join(err, s.relay.stop())
+	}
+	if s.receiver != nil {
+		err = errors.Join(err, s.receiver.Close())
 	}
 	if s.reader != nil {
 		s.reader.Close()
@@ -120,38 +162,14 @@ func (s *services) stop(ctx context.Context) error {
 	return err
 }
 
-// projector is the program itself, running.
-type projector struct {
-	app    *app.App
-	cancel context.CancelFunc
-	ended  chan struct{} // closed once it has stopped
-	err    error         // why, once it has
-}
-
-func startProjector(ctx context.Context, program *app.App) *projector {
-	// It is stopped by stop alone, so that everything ends in order.
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p := &projector{app: program, cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(p.ended)
-		p.err = program.Run(running)
-	}()
-	return p
-}
-
-// stop ends the program and returns its error.
-func (p *projector) stop() error {
-	p.cancel()
-	<-p.ended
-	return p.err
-}
+func (s *services) projector() *running { return s.members[0] }
 
 // serve waits for the end of ctx or of the program.
 func (s *services) serve(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.projector.ended:
+	case <-s.projector().ended:
 		return nil // stop returns its error
 	}
 }
@@ -163,14 +181,20 @@ Everything stays up until you interrupt it (Ctrl-C).
 
   Kafka       %[1]s
   PostgreSQL  %[2]s
-  health      http://%[3]s/livez, /readyz and /healthz/consumption
-  metrics     http://%[3]s/metrics
+  projector   http://%[3]s/livez, /readyz, /healthz/consumption and /metrics
+  relay       http://%[5]s, the same
+  loyalty     http://%[6]s, the same
+  notifying   http://%[7]s, the same; the receiver is at %[8]s
 
 Try, in another terminal:
 
   export KAFKA_BOOTSTRAP_SERVERS=%[1]s DATABASE_URL='%[2]s'
   orderprojector orders list --limit 5
   orderprojector generate --topic %[4]s --orders 100000 --faults
+  go run ./examples/orderservice create o-1 --customer c-1 --total "19.99 EUR"
+  go run ./examples/orderservice pay o-1 --payment p-1
+  orderprojector points balance c-1
+  orderprojector notifications list --limit 5
   psql "$DATABASE_URL" -c 'SELECT state, projection_status, count(*) FROM orders GROUP BY 1, 2 ORDER BY 1, 2'
-`, brokers, dsn, s.projector.app.HTTPAddr(), topic)
+`, brokers, dsn, s.projector().address(), topic, s.relay.address(), s.members[1].address(), s.members[2].address(), s.receiver.URL())
 }

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate/publish"
+	"github.com/orderprojector/orderprojector/kafkaio"
 	"github.com/orderprojector/orderprojector/projection"
 )
 
 const (
 	watchInterval = 50 * time.Millisecond
-	// stallLimit is how long the projector may stand still.
+	// stallLimit is how long everything may stand still.
 	stallLimit = time.Minute
 )
 
@@ -35,56 +36,86 @@ func (p *published) get() publish.Summary {
 	return p.summary
 }
 
-// watch shows the progress until everything is published and projected. The
-// publisher's result comes through finished.
+// watch shows the progress until everything is published, projected, counted and told. The
+// result of what publishes comes through finished.
 func (s *services) watch(ctx context.Context, sent *published, finished <-chan error, config Config) error {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	began := time.Now()
 	var ends map[int32]int64 // known once everything is published
 	best, bestAt := int64(-1), began
-	for {
+	for given := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.projector.ended:
-			return errors.New("the projector ended by itself") // stop says why
 		case err := <-finished:
 			if err != nil {
 				return err
 			}
+			given, finished = true, nil
+		case <-ticker.C:
+		}
+		rest, err := s.rest(ctx)
+		if err != nil {
+			return err
+		}
+		if given && ends == nil && rest.messages == 0 {
 			if ends, err = s.ends(ctx); err != nil {
 				return err
 			}
-			finished = nil
-		case <-ticker.C:
 		}
-		positions, halted := s.positions()
-		if halted != "" {
-			return fmt.Errorf("the projector halted: %s", halted)
+		projected, moved, drained := int64(0), -rest.messages-rest.notifications, ends != nil
+		for i, member := range s.members {
+			if member.hasEnded() {
+				return fmt.Errorf("the %s ended by itself", member.name) // stop says why
+			}
+			positions, err := positions(member.consumer)
+			if err != nil {
+				return fmt.Errorf("the %s: %w", member.name, err)
+			}
+			for partition, end := range ends {
+				drained = drained && positions[partition] >= end
+			}
+			for _, position := range positions {
+				moved += position
+				if i == 0 {
+					projected += position
+				}
+			}
 		}
-		projected, drained := int64(0), ends != nil
-		for _, position := range positions {
-			projected += position
+		if s.relay.hasEnded() {
+			return errors.New("the relay ended by itself")
 		}
-		for partition, end := range ends {
-			drained = drained && positions[partition] >= end
-		}
-		if drained {
+		if drained && rest.notifications == 0 {
 			return nil
 		}
-		if projected > best {
-			best, bestAt = projected, time.Now()
+		if moved > best {
+			best, bestAt = moved, time.Now()
 		} else if time.Since(bestAt) > stallLimit {
-			return fmt.Errorf("the projector made no progress for %s: %w", stallLimit, s.projector.app.Consumer().Healthy())
+			return fmt.Errorf("no progress for %s: %w", stallLimit, s.projector().consumer.Healthy())
 		}
 		if config.Progress.Due() {
-			records := sent.get()
-			config.Progress.Update(fmt.Sprintf("published %d of %d orders, %d records; projected %d records (%.0f/s), lag %d",
-				records.Orders, config.Orders, records.Records, projected,
-				float64(projected)/time.Since(began).Seconds(), max(0, records.Records-projected)))
+			records, shop := sent.get(), s.shop.Summary()
+			config.Progress.Update(fmt.Sprintf("published %d of %d orders, %d records; %d commands, %d in the outbox; projected %d records (%.0f/s); %d notifications to send",
+				records.Orders, config.Orders, records.Records, shop.CarriedOut, rest.messages, projected,
+				float64(projected)/time.Since(began).Seconds(), rest.notifications))
 		}
 	}
+}
+
+// rest is what is still to do beside projecting.
+type rest struct {
+	messages      int64 // in the outbox
+	notifications int64 // to be sent
+}
+
+func (s *services) rest(ctx context.Context) (r rest, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM notifications WHERE state IN ('pending', 'sending', 'unknown'))`).
+		Scan(&r.messages, &r.notifications)
+	if err != nil {
+		err = fmt.Errorf("counting what is to do: %w", err)
+	}
+	return r, err
 }
 
 // ends returns where each partition's log ends.
@@ -100,17 +131,16 @@ func (s *services) ends(ctx context.Context) (map[int32]int64, error) {
 	return ends, nil
 }
 
-// positions returns how far each partition is projected durably, and why one
-// is halted, if any is.
-func (s *services) positions() (positions map[int32]int64, halted string) {
-	positions = map[int32]int64{}
-	for _, p := range s.projector.app.Consumer().Status().Partitions {
+// positions returns how far each partition is read durably. The error says why one is halted, if any is.
+func positions(consumer *kafkaio.Consumer) (map[int32]int64, error) {
+	positions := map[int32]int64{}
+	for _, p := range consumer.Status().Partitions {
 		if p.HaltedReason != "" {
-			halted = fmt.Sprintf("partition %d: %s (%s)", p.Partition, p.HaltedReason, p.HaltedHint)
+			return nil, fmt.Errorf("partition %d is halted: %s (%s)", p.Partition, p.HaltedReason, p.HaltedHint)
 		}
 		if p.Assigned && p.Position != projection.NoOffset {
 			positions[p.Partition] = p.Position
 		}
 	}
-	return positions, halted
+	return positions, nil
 }
