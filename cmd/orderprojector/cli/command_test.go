@@ -126,7 +126,7 @@ func TestConfigPrintShowsOriginsAndNoSecrets(t *testing.T) {
 	env := map[string]string{
 		"KAFKA_BOOTSTRAP_SERVERS": "k:9092", "KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "PLAIN",
 		"KAFKA_SASL_USERNAME": "u", "KAFKA_SASL_PASSWORD": "c4n4ry", "DATABASE_URL": "postgres://u:c4n4ry@h/d",
-		"KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": "c4n4ry", "ORDERPROJECTOR_WRITERS": "3",
+		"KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": "c4n4ry", "ORDERPROJECTOR_WEBHOOK_SECRET": "c4n4ry", "ORDERPROJECTOR_WRITERS": "3",
 	}
 	for _, format := range []string{"table", "json", "yaml"} {
 		got := run(t, env, "config", "print", "--topic", "t", "--output", format)
