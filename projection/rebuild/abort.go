@@ -45,7 +45,7 @@ func Abort(ctx context.Context, db *pgxpool.Pool, by projection.By, log *slog.Lo
 	for {
 		l, err := acquire(ctx, db, s.live, log)
 		if err == nil {
-			defer l.release()
+			defer l.release(ctx)
 			if err := cleanUp(ctx, db, s, log); err != nil {
 				return record, err
 			}

@@ -64,7 +64,7 @@ func (l *lease) lock(ctx context.Context) (pgx.Tx, error) {
 		err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, pgx.QueryExecModeSimpleProtocol, int64(rebuildLock)).Scan(&mine)
 	}
 	if err != nil || !mine {
-		rollback(tx)
+		rollback(ctx, tx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the rebuild's lock: %w", err)
@@ -76,8 +76,8 @@ func (l *lease) lock(ctx context.Context) (pgx.Tx, error) {
 }
 
 // rollback ends a transaction whose context may be over.
-func rollback(tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTimeout)
 	defer cancel()
 	_ = tx.Rollback(ctx)
 }
@@ -145,7 +145,7 @@ func (l *lease) look(ctx context.Context, id int64) (*AbortedError, error) {
 
 // again takes the lock once more after its connection broke, unless another rebuild has begun meanwhile.
 func (l *lease) again(ctx context.Context, id int64) error {
-	rollback(l.tx)
+	rollback(ctx, l.tx)
 	until := time.Now().Add(regain)
 	for {
 		tx, err := l.lock(ctx)
@@ -159,7 +159,7 @@ func (l *lease) again(ctx context.Context, id int64) error {
 			if err == nil {
 				return nil
 			}
-			rollback(tx)
+			rollback(ctx, tx)
 		}
 		if err == nil {
 			err = errors.New("another one has it")
@@ -175,10 +175,10 @@ func (l *lease) again(ctx context.Context, id int64) error {
 }
 
 // release gives the lock back.
-func (l *lease) release() {
+func (l *lease) release(ctx context.Context) {
 	if l.stop != nil {
 		l.stop()
 		<-l.ended
 	}
-	rollback(l.tx)
+	rollback(ctx, l.tx)
 }

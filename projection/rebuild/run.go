@@ -85,7 +85,7 @@ func start(ctx context.Context, cfg Config, kind Kind) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer lease.release()
+	defer lease.release(ctx)
 	if err := cleanUp(ctx, cfg.DB, r.schemas, cfg.Logger); err != nil {
 		return nil, err
 	}

@@ -252,11 +252,23 @@ func TestRebuildHeals(t *testing.T) {
 	}
 	s.produce(created("stuck"), packed("stuck", 2), created("gap"), packed("gap", 4), record("stuck", "nonsense"))
 	s.awaitDrained()
+	// Another group projects into the same tables.
+	s.exec(`INSERT INTO projection_watermarks (consumer_group, kafka_topic, topic_id, kafka_partition, next_offset, generation, applied)
+		SELECT 'other', kafka_topic, topic_id, kafka_partition, 7, 3, 7 FROM projection_watermarks;
+		INSERT INTO parked_events (order_id, version, event_id, digest, type, occurred_at, consumer_group, kafka_topic, topic_id, kafka_partition, kafka_offset,
+			kafka_timestamp, value, headers)
+		SELECT order_id, 9, event_id, digest, type, occurred_at, 'other', kafka_topic, topic_id, kafka_partition, kafka_offset,
+			kafka_timestamp, value, headers FROM parked_events WHERE order_id = 'gap'`)
+	others := func() string {
+		return ask[string](s, `SELECT concat_ws('/', (SELECT string_agg(w::text, ',' ORDER BY kafka_partition) FROM projection_watermarks w WHERE consumer_group = 'other'),
+			(SELECT string_agg(p::text, ',') FROM parked_events p WHERE consumer_group = 'other'))`)
+	}
+	other := others()
 	before := s.contract()
 	copies := ask[int64](s, `SELECT count(*) FROM letter_copies`)
 	s.exec(`UPDATE order_rows SET state = 'shipped' WHERE order_id = 'o-1'`)
 	s.exec(`DELETE FROM order_rows WHERE order_id = 'o-3'`)
-	s.exec(`DELETE FROM parked_events WHERE order_id = 'gap'`)
+	s.exec(`DELETE FROM parked_events WHERE order_id = 'gap' AND consumer_group <> 'other'`)
 	s.exec(`UPDATE dead_letters SET status = 'superseded', closed_at = now() WHERE order_id = 'stuck' AND version = 2`)
 	s.exec(`INSERT INTO dead_letters (consumer_group, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, value, headers, reason, detail, blocks)
 		SELECT consumer_group, kafka_topic, topic_id, 1, 0, kafka_timestamp, '', headers, 'invalid', 'made up', false FROM dead_letters LIMIT 1`)
@@ -298,6 +310,14 @@ func TestRebuildHeals(t *testing.T) {
 	if now := s.contract(); now != before {
 		t.Errorf("%s, then %s", before, now)
 	}
+	if now := others(); now != other {
+		t.Errorf("of the other group: %s, and before: %s", now, other)
+	}
+	// Whoever remembers a row of the old tables misses its guard.
+	if n := ask[int](s, `SELECT count(*) FROM order_rows n JOIN orderprojector_old.order_rows o USING (order_id) WHERE n.version = o.version AND n.revision = o.revision`); n != 0 {
+		t.Errorf("%d rows have version and revision of the old ones", n)
+	}
+	s.exec(`DELETE FROM parked_events WHERE consumer_group = 'other'; DELETE FROM projection_watermarks WHERE consumer_group = 'other'`)
 	s.produce(paid("gap", 2), created("new"), on(1, packed("o-1", 3)))
 	s.awaitDrained()
 	s.judge()
@@ -392,4 +412,28 @@ func TestRebuildIsAloneAndStops(t *testing.T) {
 		s.expect(2, says, append([]string{"rebuild"}, strings.Fields(line)...)...)
 	}
 	s.expect(2, "--comment is required", "rebuild")
+}
+
+// A member's batch hangs in its transaction when the rebuild wants to exchange the tables, and is committed while it waits.
+func TestRebuildWithABatchInFlight(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, stageConfig{Partitions: 2})
+	s.watchRows()
+	s.spawn("--instance-id=one")
+	s.produce(created("a"), on(1, created("b")))
+	s.awaitDrained()
+	release := s.holdOrders("a")
+	s.produce(paid("a", 2), created("c"), on(1, paid("b", 2)))
+	s.awaitBlocked()
+	s.awaitMarks(patience, map[int32]int64{1: 2})
+	p := s.spawnRebuild()
+	s.awaitSQL(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'orderprojector-rebuild' AND wait_event_type = 'Lock')`)
+	release()
+	if code := p.Wait(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.produce(packed("a", 3), on(1, packed("b", 3)))
+	s.awaitDrained()
+	s.judge()
+	s.awaitOrder("a", 3, "ok")
 }

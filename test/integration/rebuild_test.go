@@ -51,7 +51,7 @@ func (s *stage) contract() string {
 		(SELECT md5(coalesce(string_agg(concat_ws('|', order_id, version, event_id, digest), E'\n' ORDER BY order_id, version, event_id, digest), '')) FROM parked_events),
 		(SELECT md5(coalesce(string_agg(concat_ws('|', kafka_partition, kafka_offset, order_id, version, reason, blocks, status), E'\n' ORDER BY kafka_partition, kafka_offset), '')) FROM dead_letters),
 		(SELECT md5(coalesce(string_agg(concat_ws('|', kafka_partition, next_offset, applied, duplicate, stale, conflict, parked, invalid, unsupported, illegal, ignored), E'\n'
-			ORDER BY kafka_partition), '')) FROM projection_watermarks))`)
+			ORDER BY consumer_group, kafka_partition), '')) FROM projection_watermarks))`)
 }
 
 // moveTo goes on with another database.
