@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderprojector/orderprojector/domain/notification"
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 // Defaults of SenderConfig.
@@ -41,6 +42,8 @@ type SenderConfig struct {
 	Worker   string   // names the process, for people; required
 	// Idempotent says that the receiver acts once on each key, so that what it may have got can be sent again without asking.
 	Idempotent bool
+	// Gate, while it is closed, keeps notifications from being claimed; nil is always open.
+	Gate       projection.Gate
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Hint       func(error) string
@@ -188,6 +191,11 @@ func (s *Sender) rest(ctx context.Context) {
 
 // claim takes what there are free slots for. While the receiver does not answer, one call at a time finds out whether it does again.
 func (s *Sender) claim(ctx context.Context) []*Claimed {
+	if s.cfg.Gate != nil {
+		if _, closed := s.cfg.Gate.Closed(); closed != nil {
+			return nil
+		}
+	}
 	s.mu.Lock()
 	wait, limit := time.Until(s.notBefore) > 0, s.cfg.Concurrency
 	if s.outage > 0 {

@@ -180,7 +180,10 @@ func readLetters(ctx context.Context, tx pgx.Tx, orderID string) ([]TimelineEntr
 	}
 	rows, err := query[row](ctx, tx, "dead_letters",
 		`SELECT id, version, event_id, reason, detail, blocks, status, kafka_partition, kafka_offset, first_failed_at
-		 FROM dead_letters WHERE order_id = $1 AND status IN ('open', 'exhausted') ORDER BY version, id`, orderID)
+		 FROM dead_letters WHERE order_id = $1 AND status IN ('open', 'exhausted')
+		   -- what a consumer beside the projector refuses says nothing of the order
+		   AND consumer_group NOT IN (SELECT consumer_group FROM consumer_claims)
+		 ORDER BY version, id`, orderID)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func notifying(a *App, store *pgstore.Store) (member, error) {
 	}
 	queue := pgstore.NotificationStore{Store: store}
 	sender, err := notifications.NewSender(notifications.SenderConfig{
-		Queue: queue, Receiver: client, Worker: worker(a.cfg), Idempotent: w.Idempotent, Logger: a.logger, Registerer: a.registry, Hint: Hint,
+		Queue: queue, Receiver: client, Worker: worker(a.cfg), Idempotent: w.Idempotent, Gate: a.control, Logger: a.logger, Registerer: a.registry, Hint: Hint,
 		Concurrency: w.Concurrency, QueueTimeout: a.cfg.Database.StatementTimeout + batchMargin, Grace: a.cfg.ShutdownGrace / 4,
 	})
 	if err != nil {
