@@ -238,7 +238,7 @@ func TestNotificationsReceiverOutage(t *testing.T) {
 	t.Parallel()
 	away := func(testenv.WebhookDelivery, int) testenv.WebhookReply { return testenv.ReplyError }
 	s := newNotificationStage(t, stageConfig{}, away)
-	s.start()
+	p := s.start()
 	var records []*kgo.Record
 	for i := range 300 {
 		records = append(records, paidWith(fmt.Sprintf("o-%d", i), 2, fmt.Sprintf("p-%d", i), "1.00", "EUR", ""))
@@ -249,7 +249,23 @@ func TestNotificationsReceiverOutage(t *testing.T) {
 	if n := len(s.receiver.Deliveries("")); n > 40 {
 		t.Errorf("a receiver that is away got %d calls", n)
 	}
+	code, _, stderr := s.command("pause", "--group="+s.group, "--comment=they are away")
+	if code != 0 {
+		t.Error(stderr)
+	}
+	p.awaitHTTP("/healthz/consumption", 503, "they are away")
+	s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM notifications WHERE claimed_by IS NOT NULL)`)
+	calls := len(s.receiver.Deliveries(""))
+	if code, stdout, _ := s.command("notifications", "list", "--state=pending", "--limit=3"); code != 0 || strings.Count(stdout, "pending") != 3 {
+		t.Errorf("list: exit code %d\n%s", code, stdout)
+	}
+	if now := len(s.receiver.Deliveries("")); now != calls {
+		t.Errorf("%d calls while the group is paused", now-calls)
+	}
 	s.receiver.Behave(nil)
+	if code, _, stderr := s.command("resume", "--group="+s.group, "--comment=they are back"); code != 0 {
+		t.Error(stderr)
+	}
 	back := time.Now()
 	s.awaitSettled()
 	took := time.Since(back)
