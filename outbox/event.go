@@ -15,8 +15,8 @@ type money struct {
 
 func encodeMoney(m order.Money) money { return money{Amount: m.Amount(), Currency: m.Currency} }
 
-// EncodeEvent writes a domain event in its newest schema: its type as written
-// ("OrderPaid.v1") and its data. Money is exact.
+// EncodeEvent writes a domain event in version 1 of its schema: its type as
+// written ("OrderPaid.v1") and its data. Money is exact.
 func EncodeEvent(e order.Event) (typ string, data []byte, err error) {
 	var body any
 	switch e := e.(type) {

@@ -153,7 +153,7 @@ func (h *health) err(stallLimit time.Duration) error {
 		problems = append(problems, fmt.Errorf("messages wait for %s: %w", time.Since(h.since).Round(time.Second), f))
 	}
 	if s := h.standing; s.Orders > 0 {
-		problems = append(problems, fmt.Errorf("%d orders are held back by messages that cannot be published, such as order %q: %s (see: orderprojector outbox list)",
+		problems = append(problems, fmt.Errorf("messages that cannot be published hold orders back: %d, such as order %q: %s (see: orderprojector outbox list)",
 			s.Orders, s.Order, s.Detail))
 	}
 	return errors.Join(problems...)

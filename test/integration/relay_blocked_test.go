@@ -41,7 +41,7 @@ func TestABlockedMessageBlocksItsOrderAlone(t *testing.T) {
 		s.append(fmt.Sprintf("o-%d", i), 1, createdFor("c"))
 	}
 	s.awaitSQL(`SELECT count(*) = 8 FROM outbox`) // four of each kind of blocked order, at two orders; one of each invalid one
-	awaitBody(t, p, "/healthz/consumption", 503, "4 orders are held back", "o-retried", "outbox list")
+	awaitBody(t, p, "/healthz/consumption", 503, "hold orders back: 4", "o-retried", "outbox list")
 	awaitMetric(t, p, func(n float64) bool { return n == 4 }, "orderprojector_outbox_blocked_orders")
 	awaitMetric(t, p, func(n float64) bool { return n == 2 }, "orderprojector_outbox_refused_total", `reason="too_large"`)
 	awaitMetric(t, p, func(n float64) bool { return n == 2 }, "orderprojector_outbox_refused_total", `reason="invalid"`)
