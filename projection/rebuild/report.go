@@ -123,3 +123,19 @@ type AbortedError struct{ Actor, Comment string }
 func (e *AbortedError) Error() string {
 	return fmt.Sprintf("aborted by %s (%s): the live tables are as they were", e.Actor, e.Comment)
 }
+
+// GaveUpError says that the tables could not be exchanged in time, because others use them.
+type GaveUpError struct {
+	After time.Duration
+	Err   error // of the last attempt
+}
+
+func (e *GaveUpError) Error() string {
+	return fmt.Sprintf("the tables could not be exchanged within %s, and the rebuilt ones are dropped: %v", e.After, e.Err)
+}
+func (e *GaveUpError) Unwrap() error { return e.Err }
+
+// Hint says what the operator can do.
+func (e *GaveUpError) Hint() string {
+	return "end the transactions that keep the tables, or wait longer: --give-up-after for all attempts, --lock-timeout for each (readers may wait as long)"
+}

@@ -428,6 +428,11 @@ func (r *run) exchangePatiently(ctx context.Context) error {
 	for {
 		r.report.Attempts++
 		err := r.attempt(ctx, freeze)
+		if err != nil && passes(err) {
+			if who := r.holders(ctx); who != "" {
+				err = fmt.Errorf("%w: %s", err, who)
+			}
+		}
 		var differs *DifferenceError
 		switch {
 		case err == nil:
@@ -438,7 +443,7 @@ func (r *run) exchangePatiently(ctx context.Context) error {
 		case passes(err) && time.Now().Before(until):
 			r.cfg.Logger.Info("the tables could not be exchanged yet, trying again", "attempt", r.report.Attempts, "reason", err, "in", pause.String())
 		case passes(err):
-			return fmt.Errorf("the tables could not be exchanged within %s: %w", r.cfg.Patience, err)
+			return &GaveUpError{After: r.cfg.Patience, Err: err}
 		default:
 			return err
 		}

@@ -90,7 +90,7 @@ removed the beginning (--allow-removed lets that pass), or with --event-ids an e
 
 // verdict is the error, and with it the exit code, of a report.
 func verdict(r *verify.Report, allowRemoved bool) error {
-	advice := "see docs/replay.md: replay --execute applies what is missing, rebuild what differs"
+	advice := "see docs/replay.md: replay --execute applies what is missing, rebuild --orders puts single orders right, and rebuild all of them"
 	switch {
 	case !r.Same():
 		return &Error{Code: ExitDifference, Advice: advice, Err: fmt.Errorf(
