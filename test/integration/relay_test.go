@@ -102,6 +102,12 @@ func TestRelayWritesCloudEvents(t *testing.T) {
 	if diff := cmp.Diff(want, projection.Record{Key: records[0].Key, Value: records[0].Value, Headers: records[0].Headers}); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	s.start() // which reads it
+	s.awaitDrained()
+	s.judge()
+	if total := ask[int64](s.stage, `SELECT total_minor FROM orders WHERE order_id = 'o-1' AND version = 1`); total != 1999 {
+		t.Errorf("the projection has a total of %d", total)
+	}
 }
 
 // Two relays, of which the one that publishes dies (SIGKILL) again and again, at random moments, under load: nothing is
@@ -112,7 +118,7 @@ func TestRelayCrashesAtRandomMoments(t *testing.T) {
 	seed := randomSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 7))
 	s := newStage(t, stageConfig{Partitions: 4}).newShop()
-	stop := s.trade(seed, 6)
+	stop := s.trade(seed, 3)
 	relays := []*process{s.spawnRelay(), s.spawnRelay()}
 	before := int32(0)
 	moved := 0
@@ -140,6 +146,9 @@ func TestRelayCrashesAtRandomMoments(t *testing.T) {
 	stop()
 	s.awaitPublished()
 	t.Logf("%d events, %d repeats, %d crashes", s.events(), s.judgeTopic(), kills)
+	s.start() // repeats do no harm
+	s.awaitDrained()
+	s.judge()
 }
 
 // published is how many records the topic has.
