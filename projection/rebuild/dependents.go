@@ -137,6 +137,13 @@ func obstacles(ctx context.Context, tx pgx.Tx, s schemas) error {
 	if err != nil {
 		return fmt.Errorf("looking at what depends on the tables: %w", err)
 	}
+	ofOld, err := dependentViews(ctx, tx, schemas{live: s.old})
+	if err != nil {
+		return err
+	}
+	for _, v := range ofOld {
+		found = append(found, fmt.Sprintf("view %s is made of tables that an earlier rebuild replaced, which are to be dropped", v.name))
+	}
 	if len(found) > 0 {
 		return &projection.RefusedError{
 			Reason: "the tables cannot be exchanged: " + strings.Join(found, "; "),

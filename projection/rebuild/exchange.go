@@ -156,7 +156,7 @@ func (r *run) stillOurs(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("comparing the watermarks: %w", err)
 	}
 	if behind > 0 {
-		return fmt.Errorf("the rebuilt tables are behind the live ones in %d partitions", behind)
+		return fmt.Errorf("the rebuilt tables are behind the live ones in %d partitions, which were perhaps added meanwhile: run the rebuild again", behind)
 	}
 	return nil
 }

@@ -102,9 +102,9 @@ func start(ctx context.Context, cfg Config, kind Kind) (*Report, error) {
 
 // register checks what can be checked at once, and stores that the rebuild runs.
 func (r *run) register(ctx context.Context) error {
-	ranges, err := r.cfg.Log.Ranges(ctx, r.topic)
+	ranges, err := r.bounds(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the topic's bounds: %w", err)
+		return err
 	}
 	if len(ranges) == 0 {
 		return fmt.Errorf("topic %s has no partitions", r.topic)
@@ -135,6 +135,25 @@ func (r *run) register(ctx context.Context) error {
 		r.report.Status = StatusFilling
 		return nil
 	})
+}
+
+// bounds asks for the topic's bounds, a few times while the cluster is in motion.
+func (r *run) bounds(ctx context.Context) ([]projection.LogRange, error) {
+	pause := firstPause
+	for {
+		ranges, err := r.cfg.Log.Ranges(ctx, r.topic)
+		if err == nil {
+			return ranges, nil
+		}
+		if pause > longestPause/2 || ctx.Err() != nil {
+			return nil, fmt.Errorf("reading the topic's bounds: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
 }
 
 func (r *run) work(ctx context.Context) error {
@@ -198,9 +217,9 @@ func (r *run) chooseTargets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now, err := r.cfg.Log.Ranges(ctx, r.topic) // later than the watermarks
+	now, err := r.bounds(ctx) // later than the watermarks
 	if err != nil {
-		return fmt.Errorf("reading the topic's bounds: %w", err)
+		return err
 	}
 	ends := map[int32]int64{}
 	for _, p := range now {

@@ -203,8 +203,17 @@ func TestRebuildDies(t *testing.T) {
 	s.awaitMarks(patience, map[int32]int64{0: 300, 1: 300})
 	reader := s.watchOrders(t)
 	orders := int64(0)
+	kept := func() bool { // the tables that an exchange replaced
+		return ask[bool](s, `SELECT to_regclass('orderprojector_old.order_rows') IS NOT NULL OR to_regclass('orderprojector_rebuild.letters_closed') IS NOT NULL
+			AND EXISTS (SELECT FROM rebuilds WHERE status = 'swapped')`)
+	}
 	for i := range kills {
-		p := s.spawnRebuild()
+		back := kept()
+		var args []string
+		if back && i%2 == 1 {
+			args = []string{"rollback"}
+		}
+		p := s.spawnRebuild(args...)
 		switch i % 3 {
 		case 0: // at any moment
 			awaitTime(time.Duration(rng.IntN(1500)) * time.Millisecond)
@@ -223,10 +232,19 @@ func TestRebuildDies(t *testing.T) {
 			t.Errorf("%d orders, and %d before", now, orders)
 		}
 		orders = now
+		if back && !kept() {
+			t.Error("the tables that an exchange replaced are gone")
+		}
 	}
 	t.Log(ask[string](s, `SELECT string_agg(status, ',' ORDER BY id) FROM rebuilds`))
 	s.awaitMarks(patience, after(s.ends()))
 	if r := s.rebuild(0); r.Status != "swapped" {
+		t.Errorf("%+v", r)
+	}
+	p := s.spawnRebuild("rollback")
+	s.awaitSQL(`SELECT to_regclass('orderprojector_old.order_rows') IS NULL`)
+	p.Kill()
+	if r := s.rebuild(0, "rollback"); r.Status != "swapped" { // the one before was cleaned up after
 		t.Errorf("%+v", r)
 	}
 	traffic.stop()
@@ -406,6 +424,15 @@ func TestRebuildIsAloneAndStops(t *testing.T) {
 	}
 	s.awaitDrained()
 	s.judge()
+
+	// A letter that was discarded and purged stays away.
+	s.produce(record("a", "nonsense"))
+	s.awaitDrained()
+	s.operate("", "dlq", "discard", fmt.Sprint(ask[int64](s, `SELECT id FROM dead_letters`)), "--comment", "nonsense", "--execute")
+	s.operate("", "dlq", "purge", "--older-than", "0s", "--comment", "old", "--execute")
+	if r := s.rebuild(0); r.Status != "swapped" || r.DifferingLetters != 0 || ask[int](s, `SELECT count(*) FROM dead_letters`) != 0 {
+		t.Errorf("%+v", r)
+	}
 	for line, says := range map[string]string{
 		"--max-diff -1 --comment x": "negative", "--execute --comment x": "--orders", "--orders a --dry-run --comment x": "in place",
 	} {

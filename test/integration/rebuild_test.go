@@ -3,11 +3,14 @@
 package integration_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/cli"
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/generate"
 	"github.com/orderprojector/orderprojector/test/testenv"
 )
@@ -30,13 +33,23 @@ type rebuildReport struct {
 	ReadersWaited float64 `json:"readers_waited_seconds"`
 }
 
-// rebuild runs rebuild, or a command below it, and returns its report.
+// rebuild runs rebuild, or a command below it, in this process, and returns its report.
 func (s *stage) rebuild(code int, args ...string) rebuildReport {
 	s.t.Helper()
-	stdout := s.expect(code, "", append([]string{"rebuild", "-o", "json", "--comment", "test"}, args...)...)
+	var stdout, stderr bytes.Buffer
+	got := cli.Execute(s.t.Context(), append([]string{"rebuild", "-o", "json", "--comment", "test", "--memory-limit", "0"}, args...), &cli.Env{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, LookupEnv: func(name string) (string, bool) {
+			for _, setting := range s.env() {
+				if value, ok := strings.CutPrefix(setting, name+"="); ok {
+					return value, true
+				}
+			}
+			return "", false
+		},
+	})
 	var r rebuildReport
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
-		s.t.Fatalf("rebuild %v: %v\n%s", args, err, stdout)
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || got != code {
+		s.t.Fatalf("rebuild %v: exit code %d, want %d: %v\n%s%s", args, got, code, err, &stdout, &stderr)
 	}
 	return r
 }
@@ -102,7 +115,11 @@ func TestRebuildGivesBackTheSameRows(t *testing.T) {
 		t.Errorf("order_rows has %d definitions", n)
 	}
 
-	s.moveTo(testenv.Database(t))
+	odd := testenv.EmptyDatabase(t)
+	s.moveTo(odd)
+	s.exec(`CREATE SCHEMA "Odd one"`)
+	s.moveTo(odd + `&search_path=%22Odd%20one%22`)
+	testenv.Migrate(t, s.dsn)
 	if r := s.rebuild(0); r.Status != "swapped" || r.DifferingOrders != 0 || r.Beyond == 0 {
 		t.Errorf("%+v", r)
 	}
