@@ -26,6 +26,9 @@ type fastField struct {
 type fastObject struct {
 	fields [fastFields]fastField
 	n      int
+	// outline says that values which are objects or arrays are looked at by whoever takes them out:
+	// only their end is found.
+	outline bool
 }
 
 // get returns a field's value, or nil.
@@ -71,7 +74,12 @@ func (o *fastObject) parse(b []byte, i, depth int) int {
 		}
 		i = skipSpace(b, i+1)
 		begin = i
-		if i = skipValue(b, i, depth); i < 0 {
+		if o.outline && i < len(b) && (b[i] == '{' || b[i] == '[') {
+			i = skipBrackets(b, i)
+		} else {
+			i = skipValue(b, i, depth)
+		}
+		if i < 0 {
 			return -1
 		}
 		o.fields[o.n] = fastField{key, b[begin:i]}
@@ -108,6 +116,26 @@ func skipString(b []byte, i int) int {
 			return i + 1
 		case c < ' ' || c > '~' || c == '\\':
 			return -1
+		}
+	}
+	return -1
+}
+
+// skipBrackets returns the index behind the bracket that closes the one at b[i].
+func skipBrackets(b []byte, i int) int {
+	for open := 0; i < len(b); i++ {
+		switch b[i] {
+		case '{', '[':
+			open++
+		case '}', ']':
+			if open--; open == 0 {
+				return i + 1
+			}
+		case '"':
+			if i = skipString(b, i); i < 0 {
+				return -1
+			}
+			i--
 		}
 	}
 	return -1
@@ -204,7 +232,7 @@ var fastTypes = func() map[string]fastType {
 
 // decodeFast returns false for everything that is the strict decoder's.
 func decodeFast(r *Record) (env Envelope, ok bool) {
-	var envelope, data fastObject
+	envelope, data := fastObject{outline: true}, fastObject{} // all six of the envelope's values are looked at below
 	if end := envelope.parse(r.Value, skipSpace(r.Value, 0), 0); end < 0 || skipSpace(r.Value, end) != len(r.Value) || envelope.n != 6 {
 		return env, false
 	}

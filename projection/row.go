@@ -80,8 +80,13 @@ func (r *Row) Entry(version int64) *LedgerEntry {
 
 // EntryOf returns the row's ledger entry of that event ID, or nil.
 func (r *Row) EntryOf(eventID string) *LedgerEntry {
+	if eventID == "" {
+		return nil // skipped versions have none
+	}
+	last := len(eventID) - 1
 	for i := len(r.Ledger) - 1; i >= 0; i-- {
-		if r.Ledger[i].EventID == eventID {
+		// IDs that grow with time differ in their last bytes first.
+		if id := r.Ledger[i].EventID; len(id) == last+1 && id[last] == eventID[last] && id == eventID {
 			return &r.Ledger[i]
 		}
 	}
