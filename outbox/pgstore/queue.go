@@ -35,6 +35,7 @@ func sessionParameters() map[string]string {
 	return map[string]string{
 		"idle_session_timeout": silence,
 		"tcp_user_timeout":     silence, // while the server waits to be rid of an answer
+		"lock_timeout":         "2000",  // less than the relay's lease
 		// What is lost by it in a crash is published once more: that is allowed anyway.
 		"synchronous_commit": "off",
 		// Every statement looks up keys, so index look-ups are always right, whatever the planner
@@ -51,6 +52,7 @@ type Queue struct {
 	// timeout is the deadline of one statement: a little longer than the server's own.
 	timeout  time.Duration
 	notified atomic.Bool // since the last call of Await
+	held     bool        // another session was found to hold messages
 }
 
 var _ relay.Queue = (*Queue)(nil)
@@ -58,6 +60,7 @@ var _ relay.Queue = (*Queue)(nil)
 // OpenQueue returns what a relay takes its queue with. The sessions are nobody
 // else's: not those of a pooler that shares them. timeout bounds each question.
 func OpenQueue(cfg *pgx.ConnConfig, timeout time.Duration) func(context.Context) (relay.Queue, error) {
+	var before uint32 // our session before
 	return func(ctx context.Context) (relay.Queue, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 		defer cancel()
@@ -65,7 +68,10 @@ func OpenQueue(cfg *pgx.ConnConfig, timeout time.Duration) func(context.Context)
 		if err := q.connect(ctx, cfg.Copy()); err != nil {
 			return nil, err
 		}
-		if err := q.take(ctx); err != nil {
+		err := q.take(ctx, before)
+		if err == nil {
+			before = q.conn.PgConn().PID()
+		} else {
 			q.close(context.WithoutCancel(ctx))
 			return nil, err
 		}
@@ -85,14 +91,16 @@ func (q *Queue) connect(ctx context.Context, cfg *pgx.ConnConfig) (err error) {
 	return nil
 }
 
-func (q *Queue) take(ctx context.Context) error {
+// take takes the lock. Where our own session of before still has it, whose connection fell silent, that session is ended: the
+// server would find out later.
+func (q *Queue) take(ctx context.Context, before uint32) error {
 	var mine bool
 	err := q.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, relayLock).Scan(&mine)
 	switch {
 	case err != nil:
 		return failure("asking for the right to publish", err)
 	case !mine:
-		return q.standby(ctx)
+		return q.standby(ctx, before)
 	}
 	if _, err := q.conn.Exec(ctx, `LISTEN `+channel); err != nil {
 		return failure("listening", err)
@@ -101,8 +109,8 @@ func (q *Queue) take(ctx context.Context) error {
 }
 
 // standby names the session that has the right, for whoever wonders why nothing is published here.
-func (q *Queue) standby(ctx context.Context) error {
-	var pid int32
+func (q *Queue) standby(ctx context.Context, before uint32) error {
+	var pid uint32
 	var application, address string
 	err := q.conn.QueryRow(ctx, `
 		SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'local')
@@ -111,6 +119,12 @@ func (q *Queue) standby(ctx context.Context) error {
 		  AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended($1, 0)`, relayLock).Scan(&pid, &application, &address)
 	if err != nil {
 		return relay.ErrStandby // who it is, is not that important
+	}
+	if pid == before {
+		if _, err := q.conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE pid = $1::bigint AND usename = current_user AND application_name = current_setting('application_name')`, pid); err != nil {
+			return failure("ending the session before", err)
+		}
 	}
 	return fmt.Errorf("%w (database session %d, %s, from %s)", relay.ErrStandby, pid, application, address)
 }
@@ -175,18 +189,61 @@ func (q *Queue) Load(ctx context.Context, orders []string, perOrder int, take fu
 	return nil
 }
 
-// Remove implements relay.Queue.
-func (q *Queue) Remove(ctx context.Context, seqs []int64) error {
+// Remove implements relay.Queue. Messages that another session holds are left alone, for later.
+func (q *Queue) Remove(ctx context.Context, seqs []int64) (left []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	slices.Sort(seqs) // as they lie, and in the order in which others lock
+	if !q.held {
+		batch := &pgx.Batch{}
+		batch.Queue(sqlRemove, seqs)
+		batch.Queue(sqlRemoveFailures, seqs)
+		err := q.conn.SendBatch(ctx, batch).Close()
+		var pgErr *pgconn.PgError
+		if err == nil {
+			return nil, nil
+		} else if !errors.As(err, &pgErr) || pgErr.Code != "55P03" {
+			return nil, failure("removing published messages", err)
+		}
+		q.held = true // somebody locks rows here, and may go on doing so: waiting each time is too slow
+	}
+	var removed []int64
 	batch := &pgx.Batch{}
-	batch.Queue(sqlRemove, seqs)
+	batch.Queue(sqlRemoveFree, seqs).Query(func(rows pgx.Rows) (err error) {
+		removed, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
 	batch.Queue(sqlRemoveFailures, seqs)
 	if err := q.conn.SendBatch(ctx, batch).Close(); err != nil {
-		return failure("removing published messages", err)
+		return nil, failure("removing published messages", err)
 	}
-	return nil
+	slices.Sort(removed)
+	for _, seq := range seqs {
+		if _, gone := slices.BinarySearch(removed, seq); !gone {
+			left = append(left, seq)
+		}
+	}
+	left, err = q.existing(ctx, left)
+	if err == nil && len(left) == 0 {
+		q.held = false
+		return nil, nil
+	}
+	return left, err
+}
+
+// existing returns those of the messages that are there: others were deleted by somebody else.
+func (q *Queue) existing(ctx context.Context, seqs []int64) ([]int64, error) {
+	if len(seqs) == 0 {
+		return nil, nil
+	}
+	rows, err := q.conn.Query(ctx, `SELECT seq FROM outbox WHERE seq = ANY($1::bigint[])`, seqs)
+	if err == nil {
+		seqs, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	}
+	if err != nil {
+		return nil, failure("removing published messages", err)
+	}
+	return seqs, nil
 }
 
 // Block implements relay.Queue.

@@ -149,8 +149,27 @@ func TestQueueLoadsByVersion(t *testing.T) {
 	if diff := cmp.Diff([]string{"o-3 2", "o-3 3"}, load(99, "o-3")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if err := q.Remove(t.Context(), []int64{9, 1, 4, 7}); err != nil {
+	// Somebody holds one: the others are removed, and that one later.
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE seq = 7 FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]int64{{7}, {7}, nil} {
+		if want == nil {
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left, err := q.Remove(t.Context(), []int64{9, 1, 4, 7})
+		if diff := cmp.Diff(want, left); diff != "" || err != nil {
+			t.Errorf("left (-want +got):\n%s%v", diff, err)
+		}
+	}
+	if left, err := q.Remove(t.Context(), []int64{9}); left != nil || err != nil {
+		t.Errorf("a message that is gone: %v, %v", left, err)
 	}
 	if seen, err = q.Discover(t.Context(), 0, 8, 99); err != nil || len(seen) != 4 {
 		t.Errorf("%v, %v", seen, err)

@@ -25,8 +25,13 @@ type lanes struct {
 	inFlight int
 	ready    []*lane // have something to send, and nothing in flight
 	acked    []*Message
+	held     []*Message // acknowledged, but somebody else holds the rows
+	heldTill time.Time  // when to try again
 	refused  []Blocked
 }
+
+// heldPause is after how long messages are tried again that somebody holds.
+const heldPause = time.Second
 
 // add puts a loaded message behind those of its order.
 func (s *lanes) add(m *Message) *lane {
@@ -62,6 +67,37 @@ func (s *lanes) acknowledged(l *lane) {
 	l.waiting = l.waiting[1:]
 	l.acked++
 	l.failures = 0
+}
+
+// takeAcked returns what can be removed now.
+func (s *lanes) takeAcked(now time.Time) []*Message {
+	acked := s.acked
+	s.acked = nil
+	if len(s.held) > 0 && now.After(s.heldTill) {
+		acked = append(acked, s.held...)
+		s.held = nil
+	}
+	return acked
+}
+
+// keep puts those that are left aside, and returns the others.
+func (s *lanes) keep(messages []*Message, left []int64) (gone []*Message) {
+	if len(left) == 0 {
+		return messages
+	}
+	still := make(map[int64]bool, len(left))
+	for _, seq := range left {
+		still[seq] = true
+	}
+	for _, m := range messages {
+		if still[m.Seq] {
+			s.held = append(s.held, m)
+		} else {
+			gone = append(gone, m)
+		}
+	}
+	s.heldTill = time.Now().Add(heldPause)
+	return gone
 }
 
 // removed forgets messages that the queue no longer has, and returns orders that have more.

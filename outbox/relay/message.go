@@ -51,8 +51,9 @@ type Queue interface {
 	// Load hands over the messages of orders, order by order, the first perOrder versions of each in
 	// their order, until take returns false. Blocked orders have none.
 	Load(ctx context.Context, orders []string, perOrder int, take func(*Message) bool) error
-	// Remove deletes messages that were acknowledged.
-	Remove(ctx context.Context, seqs []int64) error
+	// Remove deletes messages that were acknowledged. It returns those that it could not delete
+	// because somebody holds them, to be tried again.
+	Remove(ctx context.Context, seqs []int64) (left []int64, err error)
 	// Block records messages that hold their orders back from now on.
 	Block(ctx context.Context, blocked []Blocked) error
 	// Standing reads what is blocked.

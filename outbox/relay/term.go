@@ -108,8 +108,8 @@ func (t *term) ask(question func() error) error {
 // settle removes what was acknowledged and records what was refused.
 func (t *term) settle(ctx context.Context) (any bool, err error) {
 	t.mu.Lock()
-	acked, refused := t.lanes.acked, t.lanes.refused
-	t.lanes.acked, t.lanes.refused = nil, nil
+	acked, refused := t.lanes.takeAcked(time.Now()), t.lanes.refused
+	t.lanes.refused = nil
 	t.metrics.inFlight.Set(float64(t.lanes.inFlight))
 	t.mu.Unlock()
 	for len(acked) > 0 {
@@ -119,13 +119,15 @@ func (t *term) settle(ctx context.Context) (any bool, err error) {
 		for i, m := range batch {
 			seqs[i] = m.Seq
 		}
-		if err := t.ask(func() error { return t.queue.Remove(ctx, seqs) }); err != nil {
+		var left []int64
+		if err := t.ask(func() (err error) { left, err = t.queue.Remove(ctx, seqs); return err }); err != nil {
 			return false, err
 		}
 		t.mu.Lock()
+		batch = t.lanes.keep(batch, left)
 		t.revisit = append(t.revisit, t.lanes.removed(batch)...)
 		t.mu.Unlock()
-		any = true
+		any = any || len(batch) > 0
 	}
 	if len(refused) == 0 {
 		return any, nil

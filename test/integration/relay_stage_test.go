@@ -237,3 +237,12 @@ func (s *stage) relayPID(before int32) (pid int32) {
 	})
 	return pid
 }
+
+// judgeOnce is judgeTopic where nothing has to come twice, unless broker or database failed the relay.
+func (s *shop) judgeOnce(p instance) {
+	s.t.Helper()
+	repeats := s.judgeTopic()
+	if failures, ok := metricOf(p, "orderprojector_outbox_failures_total"); repeats > 0 && (failures == 0 || !ok) {
+		s.t.Errorf("%d events were published twice without need", repeats)
+	}
+}

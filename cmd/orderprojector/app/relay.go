@@ -74,7 +74,10 @@ func NewRelay(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *R
 }
 
 func (a *Relay) build() error {
-	session, err := sessionConfig(a.cfg.Database, relaySession)
+	db := a.cfg.Database
+	// Its statements are short, and one that is not answered keeps everything waiting.
+	db.StatementTimeout = min(db.StatementTimeout, relayStatement)
+	session, err := sessionConfig(db, relaySession)
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (a *Relay) build() error {
 		return err
 	}
 	a.relay, err = relay.New(relay.Config{
-		Open:       outboxstore.OpenQueue(session, a.cfg.Database.StatementTimeout+batchMargin),
+		Open:       outboxstore.OpenQueue(session, db.StatementTimeout+batchMargin),
 		OpenTopic:  func() (relay.Topic, error) { return kafkaio.NewOutboxTopic(client, a.cfg.Kafka.Topic, a.logger) },
 		Encoder:    relay.Encoder{Format: relay.Format(a.cfg.Outbox.Format), Source: a.cfg.Outbox.Source},
 		Logger:     a.logger,
@@ -107,8 +110,11 @@ func (a *Relay) build() error {
 	return a.registry.Register(a.stats)
 }
 
-// relayStopGrace is more than a record that is in flight can take.
-const relayStopGrace = 6 * time.Second
+const (
+	// relayStopGrace is more than a record that is in flight can take.
+	relayStopGrace = 6 * time.Second
+	relayStatement = 5 * time.Second
+)
 
 // Run serves, waits for the database, and publishes until ctx ends; what is in flight then finishes within the
 // grace time. It returns nil after a clean stop, and an error for what waiting cannot
