@@ -23,10 +23,9 @@ func TestRelayTakesOver(t *testing.T) {
 	first, second := s.spawnRelay(), s.spawnRelay()
 	stop := s.trade(seed, 3)
 	pid := s.relayPID(0)
-	if v, _ := metricOf(second, "orderprojector_outbox_relay_active"); v == 1 {
+	if awaitActive(t, first, second) == 1 {
 		first, second = second, first
 	}
-	awaitActive(t, first)
 	second.AwaitOutput(patience, "standing by")
 	awaitStatus(t, second, "/healthz/consumption", 200)
 

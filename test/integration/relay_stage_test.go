@@ -222,9 +222,19 @@ func (s *stage) startRelay(changes ...func(*config.Config)) *relayProgram {
 	return p
 }
 
-func awaitActive(t testing.TB, p instance) {
+// awaitActive waits until one of the relays publishes, and returns which.
+func awaitActive(t testing.TB, relays ...*process) (active int) {
 	t.Helper()
-	awaitMetric(t, p, isOne, "orderprojector_outbox_relay_active")
+	testenv.Await(t, patience, func() (bool, string) {
+		for i, p := range relays {
+			if v, _ := metricOf(p, "orderprojector_outbox_relay_active"); v == 1 {
+				active = i
+				return true, ""
+			}
+		}
+		return false, "no relay is active"
+	})
+	return active
 }
 
 // relayPID waits for a relay to have the lock of the stage's outbox, another one than before, and returns its session.
