@@ -16,6 +16,7 @@ import (
 	"github.com/orderprojector/orderprojector/projection"
 	"github.com/orderprojector/orderprojector/projection/effects"
 	"github.com/orderprojector/orderprojector/projection/loyalty"
+	"github.com/orderprojector/orderprojector/projection/notifications"
 	"github.com/orderprojector/orderprojector/projection/pgstore"
 	"github.com/orderprojector/orderprojector/test/testenv"
 )
@@ -89,16 +90,16 @@ func (w *effectWorld) assignment(partition int32) projection.Assignment {
 
 // payment is a record of the partition at the next offset.
 func (w *effectWorld) payment(orderID string) projection.Record {
-	r := paymentOf(orderID, orderID, "p-"+orderID)
+	r := paymentOf(orderID, orderID, "p-"+orderID, "7.00")
 	r.Offset = w.next
 	w.next++
 	return r
 }
 
-func paymentOf(eventID, orderID, payment string) projection.Record {
+func paymentOf(eventID, orderID, payment, amount string) projection.Record {
 	return projection.Record{TopicPartition: testLog, Key: []byte(orderID), Timestamp: time.Unix(1, 0), Value: fmt.Appendf(nil,
-		`{"event_id":%q,"order_id":%q,"type":"OrderPaid.v1","version":2,"occurred_at":"2026-01-01T10:00:00Z","data":{"payment_id":%q,"amount":{"amount":"7.00","currency":"EUR"},"customer_id":"c"}}`,
-		eventID, orderID, payment)}
+		`{"event_id":%q,"order_id":%q,"type":"OrderPaid.v1","version":2,"occurred_at":"2026-01-01T10:00:00Z","data":{"payment_id":%q,"amount":{"amount":%q,"currency":"EUR"},"customer_id":"c"}}`,
+		eventID, orderID, payment, amount)}
 }
 
 func (w *effectWorld) handle(records ...projection.Record) {
@@ -200,53 +201,100 @@ func TestPanicOfAnEffect(t *testing.T) {
 	}
 }
 
-// Members on two partitions get the same event, the same payment, and payments of the same customers, at the same time
-// and in opposite order: one effect each, no dead letter, and nobody waits for ever.
-func TestConcurrentMembersOnTheSameEvents(t *testing.T) {
-	t.Parallel()
-	w := newEffectWorld(t, loyalty.Effect{})
-	other, _, err := w.consumer.Assign(t.Context(), w.assignment(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const rounds, size = 30, 20
-	for round := range rounds {
-		batches := make([][]projection.Record, 2)
-		for i := range size {
-			for side := range 2 {
-				n := i
-				if side == 1 {
-					n = size - 1 - i
-				}
-				id := fmt.Sprintf("%d-%d", round, n)
-				eventID := id
-				if n%2 == 0 {
-					eventID = fmt.Sprintf("%s-by-%d", id, side) // the same payment under two event IDs
-				}
-				r := paymentOf(eventID, "o-"+id, "p-"+id)
-				r.Partition, r.Offset = int32(side), int64(round*size+i)
-				batches[side] = append(batches[side], r)
-			}
+// sides deals with a batch on each of two partitions at the same time, again and again. Batch makes the records of a round and side.
+func (w *effectWorld) sides(rounds int, batch func(round, side int) []projection.Record) {
+	w.t.Helper()
+	handlers := make([]projection.PartitionHandler, 2)
+	for side := range handlers {
+		var err error
+		if handlers[side], _, err = w.consumer.Assign(w.t.Context(), w.assignment(int32(side+1))); err != nil {
+			w.t.Fatal(err)
 		}
+	}
+	offsets := make([]int64, 2)
+	for round := range rounds {
 		var both sync.WaitGroup
-		for side, h := range []projection.PartitionHandler{w.handler, other} {
+		for side, h := range handlers {
+			records := batch(round, side)
+			for i := range records {
+				records[i].Partition, records[i].Offset = int32(side+1), offsets[side]
+				offsets[side]++
+			}
 			both.Go(func() {
-				if err := h.Handle(t.Context(), batches[side]); err != nil {
-					t.Error(err)
+				if err := h.Handle(w.t.Context(), records); err != nil {
+					w.t.Error(err)
 				}
 			})
 		}
 		both.Wait()
 	}
-	if got := w.ask(`SELECT count(*) || ' ' || sum(delta) FROM points_ledger`); got != fmt.Sprintf("%d %d", rounds*size, 7*rounds*size) {
-		t.Errorf("entries and points: %s", got)
+}
+
+func (w *effectWorld) expect(what, sql, want string) {
+	w.t.Helper()
+	if got := w.ask(sql); got != want {
+		w.t.Errorf("%s: %s, want %s", what, got, want)
 	}
-	if got := w.ask(`SELECT count(*)::text FROM dead_letters`); got != "0" {
-		t.Errorf("%s dead letters", got)
-	}
-	if got := w.ask(`SELECT sum(applied) || ' ' || sum(duplicate) FROM projection_watermarks`); got != fmt.Sprintf("%d %d", rounds*size, rounds*size) {
-		t.Errorf("applied and duplicate: %s", got)
-	}
+}
+
+// Members get the same events, the same payments under other event IDs, and payments of the same customers, at the same time
+// and in opposite order: one effect each, no dead letter, and nobody waits for ever.
+func TestConcurrentMembersOnTheSameEvents(t *testing.T) {
+	t.Parallel()
+	w := newEffectWorld(t, loyalty.Effect{})
+	const rounds, size = 30, 20
+	w.sides(rounds, func(round, side int) (records []projection.Record) {
+		for i := range size {
+			n := i
+			if side == 1 {
+				n = size - 1 - i
+			}
+			id := fmt.Sprintf("%d-%d", round, n)
+			eventID := id
+			if n%2 == 0 {
+				eventID = fmt.Sprintf("%s-by-%d", id, side)
+			}
+			records = append(records, paymentOf(eventID, "o-"+id, "p-"+id, "7.00"))
+		}
+		return records
+	})
+	w.expect("entries and points", `SELECT count(*) || ' ' || sum(delta) FROM points_ledger`, fmt.Sprintf("%d %d", rounds*size, 7*rounds*size))
+	w.expect("dead letters", `SELECT count(*)::text FROM dead_letters`, "0")
+	w.expect("applied and duplicate", `SELECT sum(applied) || ' ' || sum(duplicate) FROM projection_watermarks`, fmt.Sprintf("%d %d", rounds*size, rounds*size))
+}
+
+// Members get parts of one order's payments at the same time. What a part earns depends on the others.
+func TestConcurrentMembersOnOneOrder(t *testing.T) {
+	t.Parallel()
+	w := newEffectWorld(t, loyalty.Effect{})
+	const rounds, size = 60, 3
+	w.sides(rounds, func(round, side int) (records []projection.Record) {
+		for i := range size {
+			part := fmt.Sprintf("part-%d-%d-%d", round, side, i)
+			records = append(records, paymentOf(part, "shared", part, "0.35"))
+		}
+		return records
+	})
+	const parts = 2 * rounds * size
+	w.expect("entries and points", `SELECT count(*) || ' ' || sum(delta) FROM points_ledger`, fmt.Sprintf("%d %d", parts, parts*35/100))
+}
+
+// Members get payments of the same ID, of different orders, and events of the same ID, at the same time: one of the two is a conflict.
+func TestConcurrentMembersInConflict(t *testing.T) {
+	t.Parallel()
+	w := newEffectWorld(t, loyalty.Effect{})
+	const rounds = 60
+	w.sides(rounds, func(round, side int) []projection.Record {
+		order := fmt.Sprintf("o-%d-%d", round, side)
+		if round%2 == 0 {
+			return []projection.Record{paymentOf(order, order, fmt.Sprintf("p-%d", round), "1.00")}
+		}
+		return []projection.Record{paymentOf(fmt.Sprintf("same-%d", round), order, "p-"+order, "1.00")}
+	})
+	w.expect("entries", `SELECT count(*)::text FROM points_ledger`, fmt.Sprint(rounds))
+	w.expect("conflicts", `SELECT count(*)::text FROM dead_letters WHERE reason = 'conflict'`, fmt.Sprint(rounds))
+	w.expect("consumed events without their entry", `SELECT count(*)::text FROM consumed_events c
+		WHERE NOT EXISTS (SELECT FROM points_ledger l WHERE l.event_id = c.event_id)`, "0")
 }
 
 // Two consumers in one group would each take the other's progress for its own: the second one is not let in.
@@ -314,5 +362,65 @@ func TestRedriveOfAnEffect(t *testing.T) {
 	var missing *projection.NotFoundError
 	if !errors.As(err, &missing) {
 		t.Errorf("a letter that is closed: %v", err)
+	}
+}
+
+// The database has lost what Kafka says was dealt with: of those events, notifications may have been sent. Of others, none has.
+func TestNotificationsOfRepeatedEvents(t *testing.T) {
+	t.Parallel()
+	store, pool := openStore(t)
+	written := map[string]bool{}
+	consumer, err := effects.New(effects.Config[notifications.Tx]{
+		Group: "side", Store: pgstore.NotificationStore{Store: store}, Older: noLog{},
+		Effect: notifications.Effect{Written: func(ids []string) {
+			for _, id := range ids {
+				written[id] = true
+			}
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, start, err := consumer.Assign(t.Context(), projection.Assignment{TopicPartition: testLog, Group: "side", Committed: 2, LogEnd: 4})
+	if err != nil || start.Offset != 0 {
+		t.Fatalf("%+v, %v", start, err)
+	}
+	var records []projection.Record
+	for i, name := range []string{"a", "b", "c", "d", "e"} {
+		r := paymentOf(name, "o-"+name, "p-"+name, "1.00")
+		r.Offset = int64(i)
+		records = append(records, r)
+	}
+	if err := handler.Handle(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(event_id || ' ' || state, ', ' ORDER BY event_id) FROM notifications`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != "a unknown, b unknown, c pending, d pending, e pending" {
+		t.Error(got)
+	}
+	if len(written) != 1 || !written["e"] {
+		t.Errorf("%v were written of events that nobody can have dealt with", written)
+	}
+
+	// This process has seen them dealt with, whatever the database says later.
+	if _, err := pool.Exec(t.Context(), `TRUNCATE notifications, consumed_events, projection_watermarks`); err != nil {
+		t.Fatal(err)
+	}
+	var rewind *projection.RewindError
+	if err := handler.Check(t.Context()); !errors.As(err, &rewind) {
+		t.Fatalf("a database that lost everything: %v", err)
+	}
+	handler, _, err = consumer.Assign(t.Context(), projection.Assignment{TopicPartition: testLog, Group: "side", Committed: projection.NoOffset, LogEnd: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := handler.Handle(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(DISTINCT state, ', ') FROM notifications`).Scan(&got); err != nil || got != "unknown" {
+		t.Errorf("%s, %v", got, err)
 	}
 }
