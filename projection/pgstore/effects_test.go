@@ -283,7 +283,7 @@ func TestConcurrentMembersOnOneOrder(t *testing.T) {
 func TestConcurrentMembersInConflict(t *testing.T) {
 	t.Parallel()
 	w := newEffectWorld(t, loyalty.Effect{})
-	const rounds = 60
+	const rounds = 200
 	w.sides(rounds, func(round, side int) []projection.Record {
 		order := fmt.Sprintf("o-%d-%d", round, side)
 		if round%2 == 0 {
