@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/embedded"
 	"github.com/orderprojector/orderprojector/projection"
 	"github.com/orderprojector/orderprojector/projection/pgstore"
 	"github.com/orderprojector/orderprojector/projection/projectiontest"
@@ -43,7 +45,12 @@ func newWorld(t *testing.T) *world {
 // connect goes on with an empty database.
 func (w *world) connect() {
 	w.t.Helper()
-	w.dsn = testenv.Database(w.t)
+	w.connectTo(testenv.Database(w.t))
+}
+
+func (w *world) connectTo(dsn string) {
+	w.t.Helper()
+	w.dsn = dsn
 	var err error
 	if w.pool, err = w.open(w.t.Context(), ""); err != nil {
 		w.t.Fatal(err)
@@ -52,12 +59,16 @@ func (w *world) connect() {
 }
 
 func (w *world) open(ctx context.Context, searchPath string) (*pgxpool.Pool, error) {
+	return w.openWith(ctx, "search_path", searchPath)
+}
+
+func (w *world) openWith(ctx context.Context, setting, value string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(w.dsn)
 	if err != nil {
 		return nil, err
 	}
-	if searchPath != "" {
-		cfg.ConnConfig.RuntimeParams["search_path"] = searchPath
+	if value != "" {
+		cfg.ConnConfig.RuntimeParams[setting] = value
 	}
 	pgstore.PrepareWriter(cfg)
 	return pgxpool.NewWithConfig(ctx, cfg)
@@ -101,12 +112,9 @@ func (w *world) project() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		for _, record := range w.log.Records(r.Partition) {
-			if record.Offset >= start.Offset {
-				if err := handler.Handle(w.t.Context(), []projection.Record{record}); err != nil {
-					w.t.Fatal(err)
-				}
-			}
+		records := slices.DeleteFunc(w.log.Records(r.Partition), func(rec projection.Record) bool { return rec.Offset < start.Offset })
+		if err := handler.Handle(w.t.Context(), records); err != nil {
+			w.t.Fatal(err)
 		}
 	}
 }
@@ -154,6 +162,23 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		w.exec(c.make)
 		w.refused(c.says)
 		w.exec(c.remove)
+	}
+	role := testenv.Name(t)
+	w.exec(`CREATE ROLE "` + role + `"`)
+	t.Cleanup(func() {
+		if _, err := w.pool.Exec(context.Background(), `DROP ROLE "`+role+`"`); err != nil {
+			t.Error(err)
+		}
+	})
+	nobody, err := w.openWith(t.Context(), "role", role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nobody.Close()
+	cfg := w.config()
+	cfg.DB = nobody
+	if _, err := rebuild.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "belongs to role") {
+		t.Errorf("a role that owns nothing: %v", err)
 	}
 	if r, err := rebuild.Run(t.Context(), w.config()); err != nil || r.Status != rebuild.StatusSwapped {
 		t.Fatal(r, err)
@@ -261,16 +286,17 @@ func TestArchivedEntriesAreCompared(t *testing.T) {
 	}
 }
 
-// halting is a log that stops once before a record.
+// halting is a log that stops once before a record of partition 0.
 type halting struct {
 	*projectiontest.Log
+	before        int64 // its offset
 	reached, goOn chan struct{}
 }
 
 // ReadRange implements projection.Log.
 func (h *halting) ReadRange(ctx context.Context, r projection.LogRange, fn func(projection.Record) error) error {
 	return h.Log.ReadRange(ctx, r, func(rec projection.Record) error {
-		if h.reached != nil && rec.Partition == 0 {
+		if rec.Partition == 0 && rec.Offset == h.before && h.reached != nil { // one goroutine at a time reads a partition
 			close(h.reached)
 			h.reached = nil
 			select {
@@ -333,5 +359,51 @@ func TestTheLockIsTakenAgain(t *testing.T) {
 	state, err := rebuild.Look(t.Context(), w.pool, 5)
 	if err != nil || state.Running || state.Leftovers || state.Rollback != 1 || len(state.Recent) != 2 {
 		t.Errorf("%+v %v", state, err)
+	}
+}
+
+// The database crashes while the new tables are filled, and loses what they had not written yet: that is read again.
+func TestTheDatabaseCrashesMeanwhile(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"wal_writer_delay": "10s", "restart_after_crash": "on"}})
+	dsn, err := server.CreateDatabase(t.Context(), "crashing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Migrate(t, dsn)
+	w := &world{t: t, log: projectiontest.NewLog(topic, projection.TopicID{7}, 2)}
+	w.connectTo(dsn)
+	for n := range 200 {
+		w.order(int32(n%2), fmt.Sprintf("o-%d", n), 4)
+	}
+	w.project()
+	log := &halting{Log: w.log, before: 300, reached: make(chan struct{}), goOn: make(chan struct{})}
+	reached := log.reached
+	cfg := w.config()
+	cfg.Log, cfg.BatchRecords = log, 20
+	cfg.OpenShadow = func(ctx context.Context, searchPath string) (*pgxpool.Pool, error) {
+		return w.openWith(ctx, "options", "-c synchronous_commit=off -c search_path="+strings.ReplaceAll(searchPath, " ", ""))
+	}
+	type result struct {
+		report *rebuild.Report
+		err    error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		r, err := rebuild.Run(t.Context(), cfg)
+		ended <- result{r, err}
+	}()
+	<-reached
+	server.Kill()
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(log.goOn)
+	r := <-ended
+	if r.err != nil || r.report.DifferingOrders != 0 || r.report.Orders != 200 {
+		t.Errorf("%+v %v", r.report, r.err)
+	}
+	if n := ask[int](w, `SELECT count(*) FROM order_events`); n != 800 {
+		t.Errorf("%d events", n)
 	}
 }

@@ -86,6 +86,10 @@ func start(ctx context.Context, cfg Config, kind Kind) (*Report, error) {
 		return nil, err
 	}
 	defer lease.release(ctx)
+	err = transact(ctx, cfg.DB, shortTimeout, func(tx pgx.Tx) error { return obstacles(ctx, tx, r.schemas) })
+	if err != nil {
+		return nil, err
+	}
 	if err := cleanUp(ctx, cfg.DB, r.schemas, cfg.Logger); err != nil {
 		return nil, err
 	}
@@ -116,9 +120,6 @@ func (r *run) register(ctx context.Context) error {
 	}
 	return transact(ctx, r.cfg.DB, shortTimeout, func(tx pgx.Tx) (err error) {
 		if r.version, err = schemaVersion(ctx, tx, r.schemas); err != nil {
-			return err
-		}
-		if err := obstacles(ctx, tx, r.schemas); err != nil {
 			return err
 		}
 		if r.kind == KindRollback {
