@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
@@ -13,8 +14,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
+	"github.com/pressly/goose/v3"
 
 	"github.com/orderprojector/orderprojector/domain/order"
+	"github.com/orderprojector/orderprojector/migrations"
 	"github.com/orderprojector/orderprojector/outbox"
 	"github.com/orderprojector/orderprojector/test/testenv"
 )
@@ -86,6 +90,29 @@ func TestOutboxSchemasAgree(t *testing.T) {
 	other := openPool(t, testenv.EmptyDatabase(t))
 	must(t, pgx.BeginFunc(t.Context(), other, func(tx pgx.Tx) error { return outbox.EnsureSchema(t.Context(), tx) }))
 	must(t, pgx.BeginFunc(t.Context(), other, func(tx pgx.Tx) error { return appendCreated(t, tx, "o-1") }))
+}
+
+// Taking the migration back is refused while messages would be lost with it.
+func TestOutboxIsNotDroppedWithMessages(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	pool := openPool(t, dsn)
+	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return appendCreated(t, tx, "o-1") }))
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	must(t, err)
+	t.Cleanup(func() { _ = provider.Close() })
+	if _, err := provider.DownTo(t.Context(), 7); err == nil || !strings.Contains(err.Error(), "not published") {
+		t.Fatalf("messages were dropped: %v", err)
+	}
+	_, err = pool.Exec(t.Context(), `DELETE FROM outbox`)
+	must(t, err)
+	_, err = provider.DownTo(t.Context(), 7)
+	must(t, err)
+	_, err = provider.Up(t.Context())
+	must(t, err)
+	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return appendCreated(t, tx, "o-1") }))
 }
 
 func appendCreated(t testing.TB, tx pgx.Tx, orderID string) error {
