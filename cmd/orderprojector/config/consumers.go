@@ -129,5 +129,15 @@ func (v *validation) webhook() {
 	}
 }
 
+// clear reports whether messages, and what they say of customers, cross a network in clear text.
+func (w Webhook) clear() bool {
+	for _, text := range []string{w.URL, w.StatusURL} {
+		if u, err := url.Parse(text); err == nil && u.Scheme == "http" && !local(u.Hostname()) {
+			return true
+		}
+	}
+	return false
+}
+
 // named reports whether a section is asked for by its name, not only with all others.
 func named(sections []Section, section Section) bool { return slices.Contains(sections, section) }

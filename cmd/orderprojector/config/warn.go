@@ -19,6 +19,9 @@ func (c Config) Warnings() []string {
 	if db, err := pgconn.ParseConfig(c.Database.URL.Reveal()); err == nil && !verified(db) {
 		warnings = append(warnings, "the connection to PostgreSQL does not verify the server: use sslmode=verify-full")
 	}
+	if c.Notifications.Webhook.clear() {
+		warnings = append(warnings, "notifications cross the network in clear text: use an https URL for the webhook")
+	}
 	return warnings
 }
 
