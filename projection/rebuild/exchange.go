@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/pgstore"
 )
 
 // writersTimeout bounds each wait for a lock that readers do not notice. It is longer than the second after
@@ -277,12 +282,19 @@ func oldSnapshots(ctx context.Context, tx pgx.Tx, horizon string) error {
 
 // passes reports whether an attempt to exchange failed for a reason that passes.
 func passes(err error) bool {
+	return errors.Is(err, errOldSnapshot) || errors.Is(err, errTooFarBehind) || errors.Is(err, errFreezeTooLong) || transient(err)
+}
+
+// transient reports failures of the database that pass: a lock that was not to be had in time, a deadlock, an outage.
+func transient(err error) bool {
 	var pgErr *pgconn.PgError
+	var connectErr *pgconn.ConnectError
+	var netErr net.Error
 	switch {
-	case errors.Is(err, errOldSnapshot), errors.Is(err, errTooFarBehind), errors.Is(err, errFreezeTooLong):
-		return true
 	case errors.As(err, &pgErr):
-		return pgErr.Code == "55P03" || pgErr.Code == "40P01" || pgErr.Code == "40001" // lock timeout, deadlock, serialization
+		return (&pgstore.Store{}).Classify(pgErr) == projection.Transient
+	case errors.As(err, &connectErr), errors.As(err, &netErr):
+		return true
 	}
-	return false
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed)
 }

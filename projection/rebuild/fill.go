@@ -78,6 +78,23 @@ func (f *filler) assign(ctx context.Context, p *partition) error {
 	return nil
 }
 
+// rewind goes back where the shadow, given its watermarks, holds less than it did: the database has lost commits
+// of partitions that may have nothing left to read, so that nobody would notice.
+func (f *filler) rewind(ctx context.Context, marks map[int32]int64) error {
+	for partition, p := range f.partitions {
+		if marks[partition] >= p.next {
+			continue
+		}
+		f.cfg.Logger.Warn("reading again: the database has lost commits", "partition", partition, "offset", marks[partition], "position", p.next)
+		before := p.next
+		if err := f.assign(ctx, p); err != nil {
+			return err
+		}
+		f.passed.Add(p.next - before)
+	}
+	return nil
+}
+
 // close forgets what is remembered of the partitions.
 func (f *filler) close() {
 	for _, p := range f.partitions {

@@ -214,7 +214,11 @@ func (r *run) open(ctx context.Context, pool *pgxpool.Pool) error {
 // chooseTargets decides how far each partition is read: as far as the live tables are, so that the two can be
 // compared; to its end where those hold nothing of it.
 func (r *run) chooseTargets(ctx context.Context) error {
-	marks, err := r.marks(ctx)
+	var marks map[int32]int64
+	err := transact(ctx, r.cfg.DB, shortTimeout, func(tx pgx.Tx) (err error) {
+		marks, err = r.readMarks(ctx, tx, "live")
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -243,17 +247,27 @@ func (r *run) chooseTargets(ctx context.Context) error {
 	return nil
 }
 
-// marks reads the live watermarks.
-func (r *run) marks(ctx context.Context) (marks map[int32]int64, err error) {
-	err = transact(ctx, r.cfg.DB, shortTimeout, func(tx pgx.Tx) error {
-		marks, err = r.readMarks(ctx, tx)
-		return err
-	})
-	return marks, err
+// patiently tries again, for a while, what fails for a reason that passes.
+func (r *run) patiently(ctx context.Context, attempt func() error) error {
+	until, pause := time.Now().Add(regain), firstPause
+	for {
+		err := attempt()
+		if err == nil || ctx.Err() != nil || time.Now().After(until) || !transient(err) {
+			return err
+		}
+		r.cfg.Logger.Warn("the database does not answer, trying again", "error", err, "in", pause.String())
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestPause)
+	}
 }
 
-func (r *run) readMarks(ctx context.Context, tx pgx.Tx) (map[int32]int64, error) {
-	rows, err := tx.Query(ctx, r.sql(`SELECT kafka_partition, next_offset FROM live.projection_watermarks
+// readMarks reads the watermarks of a set.
+func (r *run) readMarks(ctx context.Context, tx pgx.Tx, set string) (map[int32]int64, error) {
+	rows, err := tx.Query(ctx, r.sql(`SELECT kafka_partition, next_offset FROM `+set+`.projection_watermarks
 		WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3`), r.group, r.topic, r.id)
 	if err != nil {
 		return nil, fmt.Errorf("reading the watermarks: %w", err)
@@ -368,8 +382,19 @@ func (r *run) prepareShadow(ctx context.Context, tx pgx.Tx) error {
 // follow reads until the shadow is close to the live tables.
 func (r *run) follow(ctx context.Context) error {
 	for {
-		marks, err := r.marks(ctx)
+		var marks, rebuilt map[int32]int64
+		err := r.patiently(ctx, func() error {
+			return transact(ctx, r.cfg.DB, shortTimeout, func(tx pgx.Tx) (err error) {
+				if rebuilt, err = r.readMarks(ctx, tx, "shadow"); err == nil {
+					marks, err = r.readMarks(ctx, tx, "live")
+				}
+				return err
+			})
+		})
 		if err != nil {
+			return err
+		}
+		if err := r.fill.rewind(ctx, rebuilt); err != nil {
 			return err
 		}
 		targets := r.targets(marks)
@@ -401,9 +426,11 @@ func (r *run) compare(ctx context.Context) error {
 		quote(r.shadow, "order_rows") + ` (order_id, version, customer_id, state, created_at, updated_at, projected_at, projection_status, waiting_for_version)`,
 		quote(r.shadow, "order_ledger_archive"), quote(r.shadow, "parked_events"),
 	} {
-		if err := transact(ctx, r.cfg.DB, longTimeout, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, `ANALYZE `+table)
-			return err
+		if err := r.patiently(ctx, func() error {
+			return transact(ctx, r.cfg.DB, longTimeout, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `ANALYZE `+table)
+				return err
+			})
 		}); err != nil {
 			return fmt.Errorf("analysing the rebuilt tables: %w", err)
 		}
@@ -413,19 +440,24 @@ func (r *run) compare(ctx context.Context) error {
 		if err := r.follow(ctx); err != nil {
 			return err
 		}
-		if _, err := r.fill.projector.SweepAll(ctx); err != nil {
+		if err := r.patiently(ctx, func() error {
+			_, err := r.fill.projector.SweepAll(ctx)
+			return err
+		}); err != nil {
 			return fmt.Errorf("releasing parked events: %w", err)
 		}
 		step("caught up")
 		r.fill.remember()
-		err := transactAs(ctx, r.cfg.DB, pgx.RepeatableRead, longTimeout, func(tx pgx.Tx) error {
-			if err := r.everything(ctx, tx); err != nil {
-				return err
-			}
-			if err := tx.QueryRow(ctx, r.sql(`SELECT count(*) FROM shadow.order_rows WHERE version > 0`)).Scan(&r.report.Orders); err != nil {
-				return fmt.Errorf("counting the rebuilt orders: %w", err)
-			}
-			return r.count(ctx, tx, r.report, r.cfg.MaxListed)
+		err := r.patiently(ctx, func() error {
+			return transactAs(ctx, r.cfg.DB, pgx.RepeatableRead, longTimeout, func(tx pgx.Tx) error {
+				if err := r.everything(ctx, tx); err != nil {
+					return err
+				}
+				if err := tx.QueryRow(ctx, r.sql(`SELECT count(*) FROM shadow.order_rows WHERE version > 0`)).Scan(&r.report.Orders); err != nil {
+					return fmt.Errorf("counting the rebuilt orders: %w", err)
+				}
+				return r.count(ctx, tx, r.report, r.cfg.MaxListed)
+			})
 		})
 		if err != nil {
 			return err
@@ -520,7 +552,7 @@ func (r *run) attempt(ctx context.Context, freeze time.Duration) error {
 		r.report.Status = StatusSwapped
 	case errors.Is(err, errDryRun):
 		return nil
-	case !readers.IsZero() && !passes(err) && r.swapped(ctx):
+	case !readers.IsZero() && (!passes(err) || transient(err)) && r.swapped(ctx):
 		r.report.Status = StatusSwapped // the connection broke during the commit, which was done
 		return nil
 	}
@@ -531,13 +563,22 @@ func (r *run) attempt(ctx context.Context, freeze time.Duration) error {
 func (r *run) swapped(ctx context.Context) (yes bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
-	err := r.cfg.DB.QueryRow(ctx, r.sql(`SELECT status = 'swapped' FROM live.rebuilds WHERE id = $1`), r.report.ID).Scan(&yes)
+	err := r.patiently(ctx, func() error {
+		return r.cfg.DB.QueryRow(ctx, r.sql(`SELECT status = 'swapped' FROM live.rebuilds WHERE id = $1`), r.report.ID).Scan(&yes)
+	})
 	return err == nil && yes
 }
 
 // catchUp brings the shadow up to the members, who wait, and compares again.
 func (r *run) catchUp(ctx context.Context, tx pgx.Tx) error {
-	marks, err := r.readMarks(ctx, tx)
+	rebuilt, err := r.readMarks(ctx, tx, "shadow")
+	if err != nil {
+		return err
+	}
+	if err := r.fill.rewind(ctx, rebuilt); err != nil {
+		return err
+	}
+	marks, err := r.readMarks(ctx, tx, "live")
 	if err != nil {
 		return err
 	}
@@ -644,7 +685,10 @@ func (r *run) conclusion(ctx context.Context, tx pgx.Tx) error {
 // store stores how far the rebuild is.
 func (r *run) store(ctx context.Context, status Status) error {
 	r.report.Status = status
-	_, err := r.cfg.DB.Exec(ctx, r.sql(`UPDATE live.rebuilds SET status = $2, updated_at = clock_timestamp() WHERE id = $1 AND finished_at IS NULL`), r.report.ID, status)
+	err := r.patiently(ctx, func() error {
+		_, err := r.cfg.DB.Exec(ctx, r.sql(`UPDATE live.rebuilds SET status = $2, updated_at = clock_timestamp() WHERE id = $1 AND finished_at IS NULL`), r.report.ID, status)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("storing the state of the rebuild: %w", err)
 	}
