@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/orderprojector/orderprojector/domain/notification"
 	"github.com/orderprojector/orderprojector/domain/order"
 	"github.com/orderprojector/orderprojector/projection"
 	"github.com/orderprojector/orderprojector/projection/effects"
@@ -67,6 +69,11 @@ var testLog = projection.TopicPartition{Topic: "orders.events", TopicID: project
 func newEffectWorld(t *testing.T, effect effects.Effect[loyalty.Tx]) *effectWorld {
 	t.Helper()
 	store, pool := openStore(t)
+	return newEffectWorldOn(t, effect, store, pool)
+}
+
+func newEffectWorldOn(t *testing.T, effect effects.Effect[loyalty.Tx], store *pgstore.Store, pool *pgxpool.Pool) *effectWorld {
+	t.Helper()
 	consumer, err := effects.New(effects.Config[loyalty.Tx]{
 		Group: "side", Effect: effect, Store: pgstore.LoyaltyStore{Store: store}, Older: noLog{},
 		HeldInterval: time.Millisecond, HeldBase: time.Nanosecond, HeldCap: time.Nanosecond, RetryBase: time.Millisecond, RetryCap: 10 * time.Millisecond,
@@ -363,6 +370,46 @@ func TestRedriveOfAnEffect(t *testing.T) {
 	if !errors.As(err, &missing) {
 		t.Errorf("a letter that is closed: %v", err)
 	}
+}
+
+// Behind a pooler that shares sessions the same statements work, without prepared ones.
+func TestEffectsOnSharedSessions(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe })
+	store := pgstore.New(pool)
+	failing := func(orderID string) error {
+		if orderID == "sick" {
+			return errors.New("no")
+		}
+		return nil
+	}
+	w := newEffectWorldOn(t, moody{tried: &atomic.Int64{}, mood: failing}, store, pool)
+	first := w.payment("a")
+	w.handle(first, w.payment("b"), w.payment("sick"))
+	first.Offset = w.next
+	w.next++
+	w.handle(first, w.payment("c"))
+	w.retrying()
+	w.await(`SELECT (counted >= 2)::text FROM held_records`, "true")
+	w.expect("entries", `SELECT string_agg(order_id, ' ' ORDER BY order_id) FROM points_ledger`, "a b c")
+
+	queue := pgstore.NotificationStore{Store: store}
+	if err := queue.InTx(t.Context(), func(ctx context.Context, tx notifications.Tx) error {
+		_, err := tx.AddNotifications(ctx, []notifications.Notification{{
+			Message: notifications.Message{Key: "k", Body: "{}"}, EventID: "e", OrderID: "o", State: notification.Pending, TopicPartition: testLog,
+		}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := queue.Claim(t.Context(), "w", 1, time.Minute)
+	if err != nil || len(claimed) != 1 {
+		t.Fatalf("claimed %v, %v", claimed, err)
+	}
+	if mine, err := queue.Begin(t.Context(), claimed[0], time.Minute); err != nil || !mine {
+		t.Errorf("begun: %t, %v", mine, err)
+	}
+	finish(t, queue, claimed[0], notifications.Result{State: notification.Sent, Status: 200}, notification.Sent)
 }
 
 // The database has lost what Kafka says was dealt with: of those events, notifications may have been sent. Of others, none has.

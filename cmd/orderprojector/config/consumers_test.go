@@ -34,7 +34,7 @@ func TestConsumerSettings(t *testing.T) {
 	}{
 		"no group":               {func(c *config.Config) { c.Loyalty.Group = "" }, "loyalty-group", "empty"},
 		"the projector's group":  {func(c *config.Config) { c.Loyalty.Group = c.Kafka.Group }, "loyalty-group", "is group too"},
-		"each other's group":     {func(c *config.Config) { c.Notifications.Group = c.Loyalty.Group }, "notifications-group", "is loyalty-group too"},
+		"each other's group":     {func(c *config.Config) { c.Notifications.Group = c.Loyalty.Group }, "loyalty-group", "is notifications-group too"},
 		"no URL":                 {webhook(func(w *config.Webhook) { w.URL = "receiver.example/x" }), "webhook-url", "not an http or https URL"},
 		"a password in the URL":  {webhook(func(w *config.Webhook) { w.URL = "https://u:canary@receiver.example/x" }), "webhook-url", "user or password"},
 		"no place for the key":   {webhook(func(w *config.Webhook) { w.StatusURL = "https://receiver.example/x" }), "webhook-status-url", "{key} once"},
