@@ -20,9 +20,9 @@ import (
 const (
 	// maxRewinds bounds how often a partition begins again because the database lost commits of the shadow.
 	maxRewinds = 20
-	// maxTouched bounds how many orders are remembered that were read since the comparison.
-	maxTouched = 500_000
-	// readers is how many partitions are read at the same time, per writer; a few more than write keep the writers busy.
+	// maxTouched bounds how many orders are remembered that were read since the comparison. To look at them again takes a second or two.
+	maxTouched = 200_000
+	// readersPerWriter is how many partitions are read at the same time, per writer; a few more than write keep the writers busy.
 	readersPerWriter = 2
 )
 

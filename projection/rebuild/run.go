@@ -33,6 +33,8 @@ const (
 	firstFreeze  = 4 * time.Second
 	longFreeze   = 20 * time.Second
 	saveInterval = 2 * time.Second
+	// compareRounds bounds how often everything is compared again at once because the members went on too far meanwhile.
+	compareRounds = 3
 )
 
 var (
@@ -436,7 +438,7 @@ func (r *run) compare(ctx context.Context) error {
 		}
 	}
 	step("analysed")
-	for {
+	for round := 1; ; round++ {
 		if err := r.follow(ctx); err != nil {
 			return err
 		}
@@ -466,7 +468,7 @@ func (r *run) compare(ctx context.Context) error {
 		if err := r.follow(ctx); err != nil {
 			return err
 		}
-		if _, whole := r.fill.remembered(); whole {
+		if _, whole := r.fill.remembered(); whole || round == compareRounds {
 			return nil
 		}
 	}
@@ -507,6 +509,12 @@ func (r *run) exchangePatiently(ctx context.Context) error {
 		pause, freeze = min(max(firstPause, 2*pause), longestPause), min(2*freeze, longFreeze)
 		if err := r.follow(ctx); err != nil {
 			return err
+		}
+		if _, whole := r.fill.remembered(); !whole { // too much was read since to look at it while the members wait
+			if err := r.compare(ctx); err != nil {
+				return err
+			}
+			r.phase.Store(Exchanging)
 		}
 	}
 }
@@ -596,7 +604,10 @@ func (r *run) catchUp(ctx context.Context, tx pgx.Tx) error {
 	if _, err := r.fill.projector.SweepAll(ctx); err != nil {
 		return fmt.Errorf("releasing parked events: %w", err)
 	}
-	orders, _ := r.fill.remembered()
+	orders, whole := r.fill.remembered()
+	if !whole {
+		return errTooFarBehind
+	}
 	return r.again(ctx, tx, append(orders, decided...))
 }
 

@@ -425,6 +425,14 @@ func TestRebuildIsAloneAndStops(t *testing.T) {
 	s.awaitDrained()
 	s.judge()
 
+	// A group that is paused can be rebuilt, and stays paused.
+	s.operate("paused", "pause", "--comment", "a look at it")
+	if r := s.rebuild(0); r.Status != "swapped" {
+		t.Errorf("%+v", r)
+	}
+	s.operate("paused by", "status")
+	s.operate("", "resume", "--comment", "done")
+
 	// A letter that was discarded and purged stays away.
 	s.produce(record("a", "nonsense"))
 	s.awaitDrained()
