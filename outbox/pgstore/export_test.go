@@ -12,11 +12,10 @@ func (q *Queue) Plans(t *testing.T) map[string]string {
 	t.Helper()
 	plans := map[string]string{}
 	for name, s := range map[string]struct{ sql, args string }{
-		"discover":        {sqlDiscover, "0, 9223372036854775807, 2048"},
-		"load":            {sqlLoad, "'{o-1,o-2}', 64"},
-		"remove":          {sqlRemove, "'{1,2,3}'"},
-		"remove free":     {sqlRemoveFree, "'{1,2,3}'"},
-		"remove failures": {sqlRemoveFailures, "'{1,2,3}'"},
+		"discover":    {sqlDiscover, "0, 9223372036854775807, 2048"},
+		"load":        {sqlLoad, "'{o-1,o-2}', 64"},
+		"remove":      {sqlRemove, "'{1,2,3}'"},
+		"remove free": {sqlRemoveFree, "'{1,2,3}'"},
 	} {
 		if _, err := q.conn.Exec(t.Context(), "DEALLOCATE ALL; PREPARE planned AS "+s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(name, err)

@@ -189,16 +189,14 @@ func (q *Queue) Load(ctx context.Context, orders []string, perOrder int, take fu
 	return nil
 }
 
-// Remove implements relay.Queue. Messages that another session holds are left alone, for later.
+// Remove implements relay.Queue. Messages that another session holds are left alone, for later. What is
+// known of failures of removed messages goes with the next Standing.
 func (q *Queue) Remove(ctx context.Context, seqs []int64) (left []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	slices.Sort(seqs) // as they lie, and in the order in which others lock
 	if !q.held {
-		batch := &pgx.Batch{}
-		batch.Queue(sqlRemove, seqs)
-		batch.Queue(sqlRemoveFailures, seqs)
-		err := q.conn.SendBatch(ctx, batch).Close()
+		_, err := q.conn.Exec(ctx, sqlRemove, seqs)
 		var pgErr *pgconn.PgError
 		if err == nil {
 			return nil, nil
@@ -208,13 +206,11 @@ func (q *Queue) Remove(ctx context.Context, seqs []int64) (left []int64, err err
 		q.held = true // somebody locks rows here, and may go on doing so: waiting each time is too slow
 	}
 	var removed []int64
-	batch := &pgx.Batch{}
-	batch.Queue(sqlRemoveFree, seqs).Query(func(rows pgx.Rows) (err error) {
+	rows, err := q.conn.Query(ctx, sqlRemoveFree, seqs)
+	if err == nil {
 		removed, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	batch.Queue(sqlRemoveFailures, seqs)
-	if err := q.conn.SendBatch(ctx, batch).Close(); err != nil {
+	}
+	if err != nil {
 		return nil, failure("removing published messages", err)
 	}
 	slices.Sort(removed)

@@ -24,9 +24,8 @@ var (
 )
 
 const (
-	sqlRemove         = `DELETE FROM outbox WHERE seq = ANY($1::bigint[])`
-	sqlRemoveFree     = `DELETE FROM outbox WHERE seq = ANY(ARRAY(SELECT seq FROM outbox WHERE seq = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)) RETURNING seq`
-	sqlRemoveFailures = `DELETE FROM outbox_failures WHERE seq = ANY($1::bigint[])`
+	sqlRemove     = `DELETE FROM outbox WHERE seq = ANY($1::bigint[])`
+	sqlRemoveFree = `DELETE FROM outbox WHERE seq = ANY(ARRAY(SELECT seq FROM outbox WHERE seq = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)) RETURNING seq`
 )
 
 // storable makes text fit for a database in UTF-8.

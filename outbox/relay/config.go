@@ -35,7 +35,7 @@ type Config struct {
 	RetryCap   time.Duration // longest pause (5 s)
 	StallLimit time.Duration // for how long a failure may last before Healthy fails (1 min)
 
-	MaxMessages int   // held in memory (8,192)
+	MaxMessages int   // held in memory (8,192), roughly: up to twice as many
 	MaxBytes    int64 // of them (32 MiB); a single larger one still goes through
 	PageSize    int   // looked at at once (2,048)
 	PerOrder    int   // messages of one order held in memory (64)

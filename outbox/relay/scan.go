@@ -34,8 +34,8 @@ func (t *term) discover(ctx context.Context) (found bool, err error) {
 		return false, nil
 	}
 	if len(t.revisit) > 0 {
-		orders := t.revisit[:min(room, t.cfg.PageSize, len(t.revisit))]
-		t.revisit = t.revisit[len(orders):]
+		orders := t.revisit
+		t.revisit = nil
 		return true, t.load(ctx, orders)
 	}
 	s := &t.scan
@@ -112,19 +112,26 @@ func (t *term) page(ctx context.Context, after, upTo int64, limit int) (sighted 
 	return len(seen), seen[len(seen)-1].Seq, len(seen) < limit, err
 }
 
-// load takes the first messages of orders that are not in memory. What there is no room for is loaded later.
+// load takes the first messages of orders that are not in memory, of so many orders as there should be room for. What there is
+// no room for is loaded later.
 func (t *term) load(ctx context.Context, orders []string) error {
 	orders = t.unknown(orders)
+	affordable := min(t.cfg.PageSize, max(1, int(float64(t.room())/t.perOrder)))
+	if len(orders) > affordable {
+		t.revisit = append(t.revisit, orders[affordable:]...)
+		orders = orders[:affordable]
+	}
 	if len(orders) == 0 {
 		return nil
 	}
 	counts := make(map[string]int, len(orders))
-	full := false
+	loaded, full := 0, false
 	err := t.ask(func() error {
 		return t.queue.Load(ctx, orders, t.cfg.PerOrder, func(m *Message) bool {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			if t.lanes.messages > 0 && (t.lanes.bytes+m.bytes() > t.cfg.MaxBytes || t.lanes.messages >= t.cfg.MaxMessages) {
+			// Orders may have more messages than those before had: what was read is worth keeping, up to a limit.
+			if t.lanes.messages > 0 && (t.lanes.bytes+m.bytes() > t.cfg.MaxBytes || t.lanes.messages >= 2*t.cfg.MaxMessages) {
 				full = true
 				if l := t.lanes.byOrder[m.OrderID]; l != nil {
 					l.more = true
@@ -132,6 +139,7 @@ func (t *term) load(ctx context.Context, orders []string) error {
 				return false
 			}
 			counts[m.OrderID]++
+			loaded++
 			l := t.lanes.add(m)
 			l.more = l.more || counts[m.OrderID] == t.cfg.PerOrder
 			return true
@@ -139,6 +147,9 @@ func (t *term) load(ctx context.Context, orders []string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if n := len(counts); n > 0 {
+		t.perOrder += (float64(loaded)/float64(n) - t.perOrder) / 2
 	}
 	if full {
 		for _, id := range orders {

@@ -32,8 +32,10 @@ type term struct {
 	queue   Queue
 	topic   Topic
 	scan    scan
-	revisit []string  // orders that have messages, to be loaded first
-	lookAt  time.Time // when to read what is blocked: also the sign of life
+	revisit []string // orders that have messages, to be loaded first
+	// perOrder is how many messages an order has, lately.
+	perOrder float64
+	lookAt   time.Time // when to read what is blocked: also the sign of life
 
 	prepared  bool // the topic is believed to take records
 	prepareAt time.Time
@@ -52,8 +54,9 @@ type term struct {
 func newTerm(r *Relay, queue Queue, topic Topic) *term {
 	return &term{
 		relay: r, cfg: r.cfg, log: r.log, metrics: r.metrics, queue: queue, topic: topic,
-		signal: make(chan struct{}, 1),
-		lanes:  lanes{byOrder: map[string]*lane{}},
+		signal:   make(chan struct{}, 1),
+		perOrder: 1,
+		lanes:    lanes{byOrder: map[string]*lane{}},
 	}
 }
 

@@ -94,10 +94,10 @@ func TestRelayBesideAnIdleTransaction(t *testing.T) {
 	idle := s.begin()
 	_, err := idle.Exec(t.Context(), `SELECT pg_current_xact_id(), (SELECT count(*) FROM outbox)`)
 	must(t, err)
-	// Two hundred thousand published messages that PostgreSQL has to keep for the idle transaction.
+	// A hundred thousand published messages that PostgreSQL has to keep for the idle transaction.
 	s.exec(`WITH gone AS (
 			INSERT INTO outbox (id, aggregateid, type, payload)
-			SELECT 'e-' || n, 'gone-' || n, 'OrderCreated.v1', json_build_object('version', 1) FROM generate_series(1, 200000) n RETURNING seq
+			SELECT 'e-' || n, 'gone-' || n, 'OrderCreated.v1', json_build_object('version', 1) FROM generate_series(1, 100000) n RETURNING seq
 		) SELECT count(*) FROM gone`)
 	s.exec(`DELETE FROM outbox`)
 
