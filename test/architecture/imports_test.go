@@ -27,7 +27,7 @@ var layers = []struct {
 	// projection/effects, projection/loyalty and projection/notifications belong to it, too.
 	{"projection", []string{"projection"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go", "net/http"}},
 	{"relay", []string{"outbox/relay"}, []string{"github.com/jackc/pgx", "github.com/twmb/franz-go"}},
-	{"adapters", []string{"projection/pgstore", "projection/reference/compare", "projection/verify", "projection/rebuild", "kafkaio", "outbox", "webhook"}, nil},
+	{"adapters", []string{"projection/pgstore", "projection/reference/compare", "projection/verify", "projection/rebuild", "kafkaio", "outbox", "projection/webhook"}, nil},
 	{"program", []string{"cmd/", "examples/"}, nil},
 	{"tests", []string{"projection/projectiontest", "kafkaio/kafkatest", "test/"}, nil},
 }

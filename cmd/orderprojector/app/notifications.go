@@ -9,7 +9,7 @@ import (
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
 	"github.com/orderprojector/orderprojector/projection/notifications"
 	"github.com/orderprojector/orderprojector/projection/pgstore"
-	"github.com/orderprojector/orderprojector/webhook"
+	"github.com/orderprojector/orderprojector/projection/webhook"
 )
 
 // NewNotifications is New for the consumer that tells a receiver of payments, in a group of its own.

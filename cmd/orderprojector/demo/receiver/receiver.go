@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderprojector/orderprojector/webhook"
+	"github.com/orderprojector/orderprojector/projection/webhook"
 )
 
 const maxBody = 64 << 10

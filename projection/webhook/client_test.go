@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/orderprojector/orderprojector/projection/notifications"
-	"github.com/orderprojector/orderprojector/webhook"
+	"github.com/orderprojector/orderprojector/projection/webhook"
 )
 
 const secret = "canary-secret"
