@@ -140,7 +140,7 @@ func (s *Shop) give(ctx context.Context, c orders.Command, again, impossible boo
 			Name: orders.Create, OrderID: c.OrderID, CustomerID: "somebody else", Amount: &order.Money{Minor: 1, Currency: "EUR"},
 		})
 		if illegal := (*orders.IllegalError)(nil); !errors.As(err, &illegal) {
-			return fmt.Errorf("a second creation was not refused as illegal: %v", err)
+			return fmt.Errorf("a second creation was not refused as illegal: %w", err)
 		}
 		s.refused.Add(1)
 	}
