@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,31 +21,46 @@ CREATE TABLE plain_orders (order_id text PRIMARY KEY, version bigint NOT NULL, s
 CREATE TABLE plain_events (order_id text NOT NULL, version bigint NOT NULL, event_id text NOT NULL, type text NOT NULL,
     occurred_at timestamptz NOT NULL, PRIMARY KEY (order_id, version))`
 
-// baseline is the rate, in records per second, of the consumer that most teams write first:
-// one record after another, one transaction each, a journal that tells duplicates.
-func (w *world) baseline(dsn string, records int) float64 {
+// baseline is the rate, in records per second, of the consumer that most teams write first: a member of a
+// group that takes one record after another, one transaction each, with a journal that tells duplicates. It
+// acknowledges each record once that is committed, or, with ackEach false, what a poll returned, at its end.
+func (w *world) baseline(dsn string, records int, ackEach bool) float64 {
 	pool := w.pool(dsn, 1)
 	if _, err := pool.Exec(w.b.Context(), baselineTables); err != nil {
 		w.b.Fatal(err)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(fmt.Sprintf("plain-%v", ackEach)),
+		kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		w.b.Fatal(err)
 	}
 	defer client.Close()
-	began := time.Now()
+	ack := func(records ...*kgo.Record) {
+		if err := client.CommitRecords(w.b.Context(), records...); err != nil {
+			w.b.Fatal(err)
+		}
+	}
+	var began time.Time
 	done := 0
 	for done < records {
 		fetches := client.PollRecords(w.b.Context(), 500)
 		if err := fetches.Err(); err != nil {
 			w.b.Fatal(err)
 		}
-		for _, r := range fetches.Records() {
+		if began.IsZero() {
+			began = time.Now() // joining the group does not count
+		}
+		all := fetches.Records()
+		for _, r := range all {
 			if err := plain(w.b.Context(), pool, r); err != nil {
 				w.b.Fatal(err)
 			}
-			done++
+			if done++; ackEach {
+				ack(r)
+			}
+		}
+		if !ackEach {
+			ack(all...)
 		}
 	}
 	return float64(done) / time.Since(began).Seconds()

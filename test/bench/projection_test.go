@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/embedded"
+	"github.com/orderprojector/orderprojector/kafkaio"
 	"github.com/orderprojector/orderprojector/projection"
 	"github.com/orderprojector/orderprojector/projection/pgstore"
 	"github.com/orderprojector/orderprojector/test/testenv"
@@ -24,11 +25,12 @@ func BenchmarkProjection(b *testing.B) {
 	b.Logf("%d records in %d partitions, %d writers", w.records, partitions, writers)
 	for range b.N {
 		logs := w.read()
-		ceiling := w.ceiling(w.recorded(logs, 4096), w.database(fmt.Sprintf("ceiling_%d", b.N)))
+		ceiling := w.ceiling(w.recorded(logs, kafkaio.DefaultMaxBatchRecords), w.database(fmt.Sprintf("ceiling_%d", b.N)))
 		logs = nil //nolint:wastedassign // a gigabyte that is not needed any more
 		_ = logs
 
-		baseline := w.baseline(w.database(fmt.Sprintf("baseline_%d", b.N)), 6000)
+		baseline := w.baseline(w.database(fmt.Sprintf("baseline_%d", b.N)), 6000, true)
+		lazy := w.baseline(w.database(fmt.Sprintf("lazy_%d", b.N)), 6000, false)
 
 		dsn := w.database(fmt.Sprintf("projection_%d", b.N))
 		p := w.run(dsn)
@@ -56,8 +58,10 @@ func BenchmarkProjection(b *testing.B) {
 		b.ReportMetric(projected, "events/s")
 		b.ReportMetric(ceiling, "ceiling/s")
 		b.ReportMetric(baseline, "baseline/s")
+		b.ReportMetric(lazy, "lazy-baseline/s")
 		b.ReportMetric(reread, "reread/s")
 		b.ReportMetric(projected/baseline, "x-baseline")
+		b.ReportMetric(projected/lazy, "x-lazy-baseline")
 		b.ReportMetric(projected/ceiling, "of-ceiling")
 		b.ReportMetric(reread/projected, "x-reread")
 		b.ReportMetric(float64(memory)/(1<<20), "MiB")
