@@ -34,8 +34,6 @@ type Config struct {
 	Logger     *slog.Logger
 	Hint       func(error) string // what an operator can do about a failure of the database
 	By         projection.By      // who does it and why; required
-	// Schema is the version of the schema that the program knows.
-	Schema int64
 
 	// MaxDifferences is how many orders and letters may differ for the tables to be exchanged; negative for any number.
 	MaxDifferences int64
