@@ -69,7 +69,7 @@ func (noRecords) ReadRecords(context.Context, projection.TopicPartition, []int64
 }
 
 // ceiling is the rate, in records per second, at which the same rows go into the same
-// tables by the same statements and nothing else: no broker, no decoding, no
+// tables by the program's own statements and nothing else: no broker, no decoding, no
 // deciding, no watermark.
 func (w *world) ceiling(writes [][][]*projection.RowWrite, dsn string) float64 {
 	store := pgstore.New(w.pool(dsn, writers))
