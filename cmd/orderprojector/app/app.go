@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -37,18 +35,11 @@ const (
 	lastRetryPause  = 3 * time.Second
 )
 
-// The phases in which nothing is consumed, as /healthz/consumption tells them.
-const (
-	phaseNew      = "not started"
-	phaseWaiting  = "waiting for the database"
-	phaseStopping = "stopping"
-)
-
 // App is the whole program: a member of the consumer group that projects into
 // PostgreSQL, with its HTTP listener. Make one with New and Run it once.
 type App struct {
+	*lifecycle
 	cfg      config.Config
-	logger   *slog.Logger
 	schema   int64
 	registry *prometheus.Registry
 	// clientMetrics are those of the Kafka client library, with names of its choice.
@@ -63,10 +54,7 @@ type App struct {
 	consumer            *kafkaio.Consumer
 	copies              *letterCopies // nil when switched off
 	stats               *databaseStats
-	listener            net.Listener
-	server              *httpapi.Server
 
-	phase     atomic.Value // string: why nothing is consumed; "" while the consumer runs
 	closeOnce sync.Once
 }
 
@@ -90,8 +78,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (*App, err
 
 // newApp builds a program around a member of cfg's group. The configuration is valid.
 func newApp(ctx context.Context, cfg config.Config, logger *slog.Logger, build func(*App, *pgstore.Store) (member, error)) (_ *App, err error) {
-	a := &App{cfg: cfg, logger: logger}
-	a.phase.Store(phaseNew)
+	a := &App{cfg: cfg, lifecycle: newLifecycle(logger)}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -187,40 +174,12 @@ func (a *App) projecting(store *pgstore.Store) (_ member, err error) {
 // of another version.
 func (a *App) Run(ctx context.Context) error {
 	defer a.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	markStopping := context.AfterFunc(ctx, func() { a.phase.Store(phaseStopping) })
-	defer markStopping()
-
-	served := make(chan error, 1)
-	go func() { served <- a.server.Serve(a.listener) }()
-	a.logger.Info("listening", "address", a.HTTPAddr())
-
-	worked := make(chan error, 1)
-	go func() { worked <- a.work(ctx) }()
-
-	var err error
-	select {
-	case err = <-worked:
-	case err = <-served: // without health and metrics nobody sees what happens: stop
-		cancel()
-		err = errors.Join(err, <-worked)
-	}
-	a.phase.Store(phaseStopping)
-	shutdownCtx, done := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
-	defer done()
-	if shutdownErr := a.server.Shutdown(shutdownCtx); shutdownErr != nil {
-		a.logger.Warn("HTTP requests were cut off", "error", shutdownErr)
-	}
-	if err == nil {
-		a.logger.Info("stopped")
-	}
-	return err
+	return a.run(ctx, a.work)
 }
 
 // work runs everything that needs the database, and ends when all of it has.
 func (a *App) work(ctx context.Context) error {
-	if err := a.awaitDatabase(ctx); err != nil {
+	if err := a.awaitDatabase(ctx, a.checkSchema, isSchemaMismatch); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop while waiting
 		}
@@ -247,28 +206,11 @@ func (a *App) work(ctx context.Context) error {
 	return nil
 }
 
-// awaitDatabase waits until the database answers, without end: a process that
-// waits heals with its database and needs no restart loop. A schema of another
-// version does not heal by itself.
-func (a *App) awaitDatabase(ctx context.Context) error {
-	a.phase.CompareAndSwap(phaseNew, phaseWaiting)
-	pause := firstRetryPause
-	for {
-		err := a.checkSchema(ctx)
-		var mismatch *pgstore.SchemaError
-		if err == nil || errors.As(err, &mismatch) {
-			return err
-		}
-		if ctx.Err() == nil {
-			a.logger.Warn("waiting for the database", "error", err, "hint", Hint(err), "again_in", pause.String())
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, lastRetryPause)
-	}
+// isSchemaMismatch says of an error of checkSchema that waiting does not heal it: a schema of another version. A process
+// that waits for everything else heals with its database, and needs no restart loop.
+func isSchemaMismatch(err error) bool {
+	var mismatch *pgstore.SchemaError
+	return errors.As(err, &mismatch)
 }
 
 // checkSchema asks the database, within a deadline, whether it fits the program.
@@ -286,19 +228,14 @@ func (a *App) readiness() []httpapi.Check {
 		{Name: "schema", Run: func(ctx context.Context) error {
 			return a.reader.CheckSchema(ctx, a.schema, a.cfg.Database.AllowNewerSchema)
 		}},
-		{Name: "lifecycle", Run: func(context.Context) error {
-			if phase := a.phase.Load(); phase == phaseStopping {
-				return errors.New(phaseStopping)
-			}
-			return nil
-		}},
+		{Name: "lifecycle", Run: a.alive},
 	}
 }
 
 // consumption says why nothing is consumed, or what holds the consumer up.
 func (a *App) consumption() error {
-	if phase := a.phase.Load().(string); phase != "" {
-		return errors.New(phase)
+	if err := a.idle(); err != nil {
+		return err
 	}
 	err := a.consumer.Healthy()
 	stalled := err != nil
@@ -317,9 +254,7 @@ func (a *App) consumption() error {
 // Close releases what New opened. Run calls it; it can be called again.
 func (a *App) Close() {
 	a.closeOnce.Do(func() {
-		if a.listener != nil {
-			_ = a.listener.Close() // closed already, after Run
-		}
+		a.close()
 		if a.records != nil {
 			a.records.Close()
 		}
@@ -340,9 +275,6 @@ func closePool(pool *pgxpool.Pool) {
 	case <-time.After(poolCloseGrace):
 	}
 }
-
-// HTTPAddr is the address that the program listens on, also when a free port was asked for.
-func (a *App) HTTPAddr() string { return a.listener.Addr().String() }
 
 // Registry holds every metric of the program.
 func (a *App) Registry() *prometheus.Registry { return a.registry }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,17 +28,13 @@ const (
 // Relay is the program that publishes an outbox, with its HTTP listener. Make one with NewRelay and
 // Run it once.
 type Relay struct {
+	*lifecycle
 	cfg      config.Config
-	logger   *slog.Logger
 	registry *prometheus.Registry
 
-	pool     *pgxpool.Pool
-	relay    *relay.Relay
-	stats    *outboxStats
-	listener net.Listener
-	server   *httpapi.Server
-
-	phase     atomic.Value // string: why nothing is published; "" while the relay runs
+	pool      *pgxpool.Pool
+	relay     *relay.Relay
+	stats     *polled
 	closeOnce sync.Once
 }
 
@@ -53,8 +47,7 @@ func NewRelay(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *R
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	a := &Relay{cfg: cfg, logger: logger, registry: newRegistry(ReadBuild())}
-	a.phase.Store(phaseNew)
+	a := &Relay{cfg: cfg, lifecycle: newLifecycle(logger), registry: newRegistry(ReadBuild())}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -121,38 +114,11 @@ const (
 // heal, such as a database without an outbox.
 func (a *Relay) Run(ctx context.Context) error {
 	defer a.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	markStopping := context.AfterFunc(ctx, func() { a.phase.Store(phaseStopping) })
-	defer markStopping()
-
-	served := make(chan error, 1)
-	go func() { served <- a.server.Serve(a.listener) }()
-	a.logger.Info("listening", "address", a.HTTPAddr())
-	worked := make(chan error, 1)
-	go func() { worked <- a.work(ctx) }()
-
-	var err error
-	select {
-	case err = <-worked:
-	case err = <-served: // without health and metrics nobody sees what happens: stop
-		cancel()
-		err = errors.Join(err, <-worked)
-	}
-	a.phase.Store(phaseStopping)
-	shutdownCtx, done := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
-	defer done()
-	if shutdownErr := a.server.Shutdown(shutdownCtx); shutdownErr != nil {
-		a.logger.Warn("HTTP requests were cut off", "error", shutdownErr)
-	}
-	if err == nil {
-		a.logger.Info("stopped")
-	}
-	return err
+	return a.run(ctx, a.work)
 }
 
 func (a *Relay) work(ctx context.Context) error {
-	if err := a.awaitDatabase(ctx); err != nil {
+	if err := a.awaitDatabase(ctx, a.checkSchema, isOutboxMissing); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop while waiting
 		}
@@ -168,26 +134,10 @@ func (a *Relay) work(ctx context.Context) error {
 	return nil
 }
 
-// awaitDatabase waits until the database answers, without end. An outbox that is not there does not come by itself.
-func (a *Relay) awaitDatabase(ctx context.Context) error {
-	a.phase.CompareAndSwap(phaseNew, phaseWaiting)
-	pause := firstRetryPause
-	for {
-		err := a.checkSchema(ctx)
-		var missing *OutboxMissingError
-		if err == nil || errors.As(err, &missing) {
-			return err
-		}
-		if ctx.Err() == nil {
-			a.logger.Warn("waiting for the database", "error", err, "hint", Hint(err), "again_in", pause.String())
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, lastRetryPause)
-	}
+// isOutboxMissing says of an error of checkSchema that waiting does not heal it.
+func isOutboxMissing(err error) bool {
+	var missing *OutboxMissingError
+	return errors.As(err, &missing)
 }
 
 func (a *Relay) checkSchema(ctx context.Context) error {
@@ -219,19 +169,14 @@ func (a *Relay) readiness() []httpapi.Check {
 	return []httpapi.Check{
 		{Name: "database", Run: a.pool.Ping},
 		{Name: "schema", Run: func(ctx context.Context) error { return CheckOutbox(ctx, a.pool) }},
-		{Name: "lifecycle", Run: func(context.Context) error {
-			if phase := a.phase.Load(); phase == phaseStopping {
-				return errors.New(phaseStopping)
-			}
-			return nil
-		}},
+		{Name: "lifecycle", Run: a.alive},
 	}
 }
 
 // progress says why nothing is published, or what holds messages up.
 func (a *Relay) progress() error {
-	if phase := a.phase.Load().(string); phase != "" {
-		return errors.New(phase)
+	if err := a.idle(); err != nil {
+		return err
 	}
 	return a.relay.Healthy()
 }
@@ -239,17 +184,12 @@ func (a *Relay) progress() error {
 // Close releases what NewRelay opened. Run calls it; it can be called again.
 func (a *Relay) Close() {
 	a.closeOnce.Do(func() {
-		if a.listener != nil {
-			_ = a.listener.Close() // closed already, after Run
-		}
+		a.close()
 		if a.pool != nil {
 			closePool(a.pool)
 		}
 	})
 }
-
-// HTTPAddr is the address that the relay listens on, also when a free port was asked for.
-func (a *Relay) HTTPAddr() string { return a.listener.Addr().String() }
 
 // Registry holds every metric of the relay.
 func (a *Relay) Registry() *prometheus.Registry { return a.registry }
