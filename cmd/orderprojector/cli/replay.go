@@ -218,17 +218,7 @@ func (env *Env) replay(ctx context.Context, r *reading, f *replayFlags, b replay
 	line := progress.New(env.Stderr, isTerminal(env.Stderr))
 	defer line.Clear()
 	var saving error
-	cfg.Progress = func(p projection.ReplayProgress) {
-		for i := range state.Partitions {
-			if state.Partitions[i].Partition == p.Partition {
-				state.Partitions[i].Next = p.Next
-			}
-		}
-		saving = errors.Join(saving, state.save(false))
-		if line.Due() {
-			line.Update(progressText("replayed", p.Done, p.Total, p.Elapsed))
-		}
-	}
+	cfg.Progress = state.track(line, &saving)
 	began := time.Now()
 	result, err := projection.Replay(ctx, cfg)
 	if result != nil {

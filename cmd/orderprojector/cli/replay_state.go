@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/orderprojector/orderprojector/cmd/orderprojector/progress"
 	"github.com/orderprojector/orderprojector/projection"
 )
 
@@ -90,4 +91,20 @@ func (s *replayState) remove() error {
 		return fmt.Errorf("removing the state of the replay: %w", err)
 	}
 	return nil
+}
+
+// track returns what a replay tells its progress: the state remembers it, is saved now and then, and is shown. saving gets what
+// went wrong with that.
+func (s *replayState) track(line *progress.Line, saving *error) func(projection.ReplayProgress) {
+	return func(p projection.ReplayProgress) {
+		for i := range s.Partitions {
+			if s.Partitions[i].Partition == p.Partition {
+				s.Partitions[i].Next = p.Next
+			}
+		}
+		*saving = errors.Join(*saving, s.save(false))
+		if line.Due() {
+			line.Update(progressText("replayed", p.Done, p.Total, p.Elapsed))
+		}
+	}
 }
