@@ -81,7 +81,7 @@ func (w *worker) run() {
 			w.session.fail(err)
 			return
 		case errors.As(err, &rewind):
-			w.logger.Warn("the database is behind the position, assigning the partition anew",
+			w.logger.Warn("the partition is assigned anew",
 				"position", w.position, "to", rewind.To, "reason", rewind.Reason)
 		default:
 			w.logger.Warn("the partition starts over after a failure", "position", w.position, "error", err)

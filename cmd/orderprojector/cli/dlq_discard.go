@@ -47,6 +47,9 @@ first, because skipping a payment makes what follows illegal: it is a dry run un
 					failed = err
 					break
 				}
+				if !req.Execute {
+					result.DecisionID = 0 // it was rolled back
+				}
 				results = append(results, result)
 			}
 			if len(results) > 0 {
@@ -73,7 +76,10 @@ func discardTable(t *tableWriter, results []projection.DiscardResult) {
 	for _, r := range results {
 		skipped, decision, order := "-", "-", "-"
 		if r.Skipped != 0 {
-			skipped, decision = strconv.FormatInt(r.Skipped, 10), strconv.FormatInt(r.DecisionID, 10)
+			skipped = strconv.FormatInt(r.Skipped, 10)
+		}
+		if r.DecisionID != 0 {
+			decision = strconv.FormatInt(r.DecisionID, 10)
 		}
 		if r.Before != nil {
 			order = r.Before.OrderID

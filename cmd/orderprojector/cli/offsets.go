@@ -77,7 +77,7 @@ func (env *Env) offsets(ctx context.Context, o *operating) ([]offsetsView, error
 		at := p.LogStart
 		if found {
 			at, v.Watermark, v.Lost = mark.NextOffset, &mark.NextOffset, mark.Lost
-			if mark.SkipTo > 0 {
+			if mark.SkipTo > p.Committed {
 				v.SkipTo = &mark.SkipTo
 			}
 			if v.Committed != nil {
