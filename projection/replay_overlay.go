@@ -178,6 +178,7 @@ func (t *overlayTx) Write(ctx context.Context, writes []*RowWrite) ([]bool, erro
 			continue
 		}
 		copied := *w.Row
+		copied.Ledger = slices.Clip(copied.Ledger) // it is handed out more than once: see appendEntry
 		set(t, t.o.rows, id, &copied)
 		archived := slices.Clone(t.o.archived[id])
 		for _, e := range w.Archive {

@@ -158,6 +158,7 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		{`CREATE PUBLICATION rows FOR TABLE order_rows`, `DROP PUBLICATION rows`, "publication rows"},
 		{`CREATE FUNCTION rows() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM order_rows; END`, `DROP FUNCTION rows()`, "function public.rows()"},
 		{`CREATE TABLE more_rows () INHERITS (parked_events)`, `DROP TABLE more_rows`, "parked_events has children"},
+		{`INSERT INTO consumer_claims SELECT consumer_group, 'loyalty' FROM projection_watermarks LIMIT 1`, `DELETE FROM consumer_claims`, "is that of loyalty"},
 	} {
 		w.exec(c.make)
 		w.refused(c.says)

@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -35,6 +36,9 @@ func (r *run) bounds(ctx context.Context) ([]projection.LogRange, error) {
 func (r *run) chooseTargets(ctx context.Context) error {
 	var marks map[int32]int64
 	err := transact(ctx, r.cfg.DB, shortTimeout, func(tx pgx.Tx) (err error) {
+		if err := r.refuseOthers(ctx, tx); err != nil {
+			return err
+		}
 		marks, err = r.readMarks(ctx, tx, "live")
 		return err
 	})
@@ -64,6 +68,21 @@ func (r *run) chooseTargets(ctx context.Context) error {
 		r.report.Partitions = append(r.report.Partitions, Partition{Partition: p.Partition, LogStart: p.From, LogEnd: p.Until, Beyond: beyond})
 	}
 	return nil
+}
+
+// refuseOthers refuses the group of a consumer beside the projector: its watermarks are not those of the tables.
+func (r *run) refuseOthers(ctx context.Context, tx pgx.Tx) error {
+	var consumer string
+	err := tx.QueryRow(ctx, r.sql(`SELECT consumer FROM live.consumer_claims WHERE consumer_group = $1`), r.group).Scan(&consumer)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading consumer_claims: %w", err)
+	}
+	return &projection.RefusedError{
+		Reason: fmt.Sprintf("the group %s is that of %s, which does not project", r.group, consumer), Advice: "name the projector's group with --group",
+	}
 }
 
 // readMarks reads the watermarks of a set.
