@@ -21,7 +21,8 @@ type item struct {
 	// records that touch no order: tombstones, markers, unreadable values.
 	orderID string
 	outcome Outcome
-	blamed  bool // the database refused it when it was tried alone: no substitute helps
+	blamed  bool  // the database refused it when it was tried alone: no substitute helps
+	work    int32 // of which work of its batch it is, in the order in which they turn up
 }
 
 // batch is a run of records of one partition, in offset order.
@@ -36,29 +37,34 @@ type batch struct {
 func newBatch(decoder Decoder, records []Record, memory *batchMemory, begin int64) *batch {
 	b := &batch{items: memory.items[:0], begin: begin, next: begin, memory: memory}
 	for i := range records {
-		b.items = append(b.items, newItem(decoder, &records[i]))
+		b.items = append(b.items, item{})
+		b.items[i].take(decoder, &records[i])
 		b.next = records[i].Offset + 1
 	}
 	memory.items = b.items
 	return b
 }
 
-func newItem(decoder Decoder, rec *Record) item {
-	it := item{rec: rec}
+func newItem(decoder Decoder, rec *Record) (it item) {
+	it.take(decoder, rec)
+	return it
+}
+
+// take makes a new item of a record. It is filled where it is, as it is large.
+func (it *item) take(decoder Decoder, rec *Record) {
+	it.rec = rec
 	if rec.Control {
-		return it
+		return
 	}
 	if rec.Value == nil {
 		it.outcome = Ignored
-		return it
+		return
 	}
-	it.env, it.invalid = decode(decoder, rec)
-	if it.invalid != nil {
+	if it.env, it.invalid = decode(decoder, rec); it.invalid != nil {
 		it.refuse(it.invalid)
 	} else {
 		it.orderID = it.env.OrderID
 	}
-	return it
 }
 
 // refuse makes the record an invalid one.

@@ -32,6 +32,7 @@ func (m *batchMemory) group(items []item) []*work {
 			m.byID[id] = at
 			m.works, counts = append(m.works, work{orderID: id}), append(counts, 0)
 		}
+		items[i].work = int32(at)
 		counts[at]++
 	}
 	m.refs = slices.Grow(m.refs, len(items))[:len(items)]
@@ -44,7 +45,7 @@ func (m *batchMemory) group(items []item) []*work {
 	}
 	for i := range items {
 		if it := &items[i]; it.orderID != "" {
-			w := &m.works[m.byID[it.orderID]]
+			w := &m.works[it.work]
 			w.items = append(w.items, it)
 		}
 	}

@@ -2,6 +2,8 @@ package projection
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"time"
 
 	"github.com/orderprojector/orderprojector/domain/order"
@@ -110,7 +112,15 @@ func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
 	}
-	for i++; i < len(b); i++ {
+	for i++; i+8 <= len(b); i += 8 {
+		if stops := stopsIn(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
+			if i += bits.TrailingZeros64(stops) / 8; b[i] == '"' {
+				return i + 1
+			}
+			return -1
+		}
+	}
+	for ; i < len(b); i++ {
 		switch c := b[i]; {
 		case c == '"':
 			return i + 1
@@ -119,6 +129,14 @@ func skipString(b []byte, i int) int {
 		}
 	}
 	return -1
+}
+
+// stopsIn looks at eight bytes at once for a quote, or one that skipString refuses. The lowest bit that is set is in the
+// first such byte; those above it may be wrong. (Each term finds its bytes by the borrow of a subtraction.)
+func stopsIn(w uint64) uint64 {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, backslash, del := w^ones*'"', w^ones*'\\', w^ones*0x7f
+	return ((w-ones*' ')&^w | (quote-ones)&^quote | (backslash-ones)&^backslash | (del-ones)&^del | w) & tops
 }
 
 // skipBrackets returns the index behind the bracket that closes the one at b[i].

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,7 +49,7 @@ func readRow(v [][]byte, texts interned) (*projection.Row, error) {
 			CustomerID: string(v[3]), State: order.State(texts.get(v[4])), Currency: texts.get(v[5]),
 			TotalMinor: readInt64(v[6]), PaidMinor: readInt64(v[7]), RefundedMinor: readInt64(v[8]),
 		},
-		CreatedAt: readTime(v[9]), UpdatedAt: readTime(v[10]), LastEventID: string(v[11]),
+		CreatedAt: readTime(v[9]), UpdatedAt: readTime(v[10]),
 		Status: projection.Status(texts.get(v[12])),
 		Topic:  texts.get(v[13]), Partition: int32(readInt64(v[14])), Offset: readInt64(v[15]), Archived: readInt64(v[16]),
 		Decided: v[25][0] != 0,
@@ -64,10 +65,12 @@ func readRow(v [][]byte, texts interned) (*projection.Row, error) {
 		}
 	}
 	r.Ledger = make([]projection.LedgerEntry, arrays[0].n)
+	ids := joined(arrays[1]) // one text for all of them
 	for i := range r.Ledger {
 		e := &r.Ledger[i]
 		e.Version = readInt64(arrays[0].next())
-		e.EventID = string(arrays[1].next())
+		n := len(arrays[1].next())
+		e.EventID, ids = ids[:n], ids[n:]
 		e.Type = texts.get(arrays[2].next())
 		e.State = order.State(texts.get(arrays[3].next()))
 		e.OccurredAt = readTime(arrays[4].next())
@@ -75,5 +78,20 @@ func readRow(v [][]byte, texts interned) (*projection.Row, error) {
 		e.Partition = int32(readInt64(arrays[6].next()))
 		e.Offset = readInt64(arrays[7].next())
 	}
+	if n := len(r.Ledger); n > 0 && r.Ledger[n-1].EventID == string(v[11]) {
+		r.LastEventID = r.Ledger[n-1].EventID
+	} else {
+		r.LastEventID = string(v[11])
+	}
 	return r, nil
+}
+
+// joined returns the texts of an array, one behind another.
+func joined(a array) string {
+	var all strings.Builder
+	all.Grow(len(a.rest))
+	for range a.n {
+		all.Write(a.next())
+	}
+	return all.String()
 }
