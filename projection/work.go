@@ -87,7 +87,7 @@ const ledgerRoom = 4
 // appendEntry adds the next version to the ledger.
 func (w *work) appendEntry(entry LedgerEntry) {
 	row := w.change()
-	if n := len(row.Ledger); n == cap(row.Ledger) {
+	if n := len(row.Ledger); n == cap(row.Ledger) && w.appended == 0 {
 		// Room for what comes next, of this batch and later ones. The entries that are there are shared with
 		// the stored row; what is behind them belongs to whoever appends first, which is
 		// one partition: a row that a store or a cache hands out twice has no room.
