@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderprojector/orderprojector/cmd/orderprojector/config"
 	outboxstore "github.com/orderprojector/orderprojector/outbox/pgstore"
+	"github.com/orderprojector/orderprojector/projection"
 )
 
 func newOutboxRetryCommand(env *Env) *cobra.Command {
@@ -65,25 +66,17 @@ Consumers will miss the versions: orderprojector holds those orders back until "
 	addConfigFlags(cmd, config.SectionDatabase)
 	byFlags := addByFlags(cmd, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		seqs, err := parseIDs(args)
-		if err != nil {
-			return err
-		}
-		by, err := byFlags.by()
-		if err != nil {
-			return err
-		}
-		return env.withOutbox(cmd, func(ctx context.Context, store *outboxstore.Store) error {
-			for _, seq := range seqs {
-				m, err := store.Discard(ctx, seq, by)
-				if err != nil {
-					return err
-				}
+		err := env.decideMessages(cmd, args, byFlags, func(ctx context.Context, store *outboxstore.Store, seq int64, by projection.By) error {
+			m, err := store.Discard(ctx, seq, by)
+			if err == nil {
 				fmt.Fprintf(env.Stdout, "message %d is discarded: order %s goes on without version %d\n", seq, printable(m.OrderID), m.Version)
 			}
-			fmt.Fprintln(env.Stderr, "consumers wait for the versions that they miss: see orderprojector gaps accept --help")
-			return nil
+			return err
 		})
+		if err == nil {
+			fmt.Fprintln(env.Stderr, "consumers wait for the versions that they miss: see orderprojector gaps accept --help")
+		}
+		return err
 	}
 	return cmd
 }
@@ -99,23 +92,35 @@ already: consumers that keep events that came too early, as orderprojector does,
 	addConfigFlags(cmd, config.SectionDatabase)
 	byFlags := addByFlags(cmd, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		seqs, err := parseIDs(args)
-		if err != nil {
-			return err
-		}
-		by, err := byFlags.by()
-		if err != nil {
-			return err
-		}
-		return env.withOutbox(cmd, func(ctx context.Context, store *outboxstore.Store) error {
-			for _, seq := range seqs {
-				if err := store.Restore(ctx, seq, by); err != nil {
-					return err
-				}
+		return env.decideMessages(cmd, args, byFlags, func(ctx context.Context, store *outboxstore.Store, seq int64, by projection.By) error {
+			err := store.Restore(ctx, seq, by)
+			if err == nil {
 				fmt.Fprintf(env.Stdout, "message %d is back in the outbox\n", seq)
 			}
-			return nil
+			return err
 		})
 	}
 	return cmd
+}
+
+// decideMessages does the same to each of the messages that the arguments name, up to the first failure.
+func (env *Env) decideMessages(cmd *cobra.Command, args []string, flags *byFlags,
+	decide func(ctx context.Context, store *outboxstore.Store, seq int64, by projection.By) error,
+) error {
+	seqs, err := parseIDs(args)
+	if err != nil {
+		return err
+	}
+	by, err := flags.by()
+	if err != nil {
+		return err
+	}
+	return env.withOutbox(cmd, func(ctx context.Context, store *outboxstore.Store) error {
+		for _, seq := range seqs {
+			if err := decide(ctx, store, seq, by); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

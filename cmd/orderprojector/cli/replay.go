@@ -346,18 +346,7 @@ func (v *replayView) verdict() error {
 func replayTable(t *tableWriter, v *replayView) {
 	t.field("topic", v.Topic)
 	t.field("group", v.Group)
-	mode := "executed"
-	if v.DryRun {
-		mode = "dry run: nothing was written"
-	}
-	t.field("mode", mode)
-	t.field("records", fmt.Sprintf("%d in %.1f s", v.Records, v.Seconds))
-	t.section("PARTITIONS")
-	t.row("PARTITION", "FROM", "UNTIL", "DONE UP TO", "WATERMARK", "LOG END", "NOTE")
-	for _, p := range v.Partitions {
-		t.row(strconv.Itoa(int(p.Partition)), strconv.FormatInt(p.From, 10), strconv.FormatInt(p.Until, 10), strconv.FormatInt(p.Next, 10),
-			strconv.FormatInt(p.Watermark, 10), strconv.FormatInt(p.LogEnd, 10), p.Note)
-	}
+	replayedTable(t, v.DryRun, v.Records, v.Seconds, v.Partitions)
 	t.section("OUTCOMES")
 	for _, o := range projection.Outcomes() {
 		if n := v.Outcomes[o.String()]; n > 0 {
@@ -385,6 +374,22 @@ func replayTable(t *tableWriter, v *replayView) {
 		for _, d := range v.Differ {
 			t.row(d.OrderID, d.Cause)
 		}
+	}
+}
+
+// replayedTable is what the tables of both kinds of replay say of the stretch that was read.
+func replayedTable(t *tableWriter, dryRun bool, records int64, seconds float64, partitions []replayStretch) {
+	mode := "executed"
+	if dryRun {
+		mode = "dry run: nothing was written"
+	}
+	t.field("mode", mode)
+	t.field("records", fmt.Sprintf("%d in %.1f s", records, seconds))
+	t.section("PARTITIONS")
+	t.row("PARTITION", "FROM", "UNTIL", "DONE UP TO", "WATERMARK", "LOG END", "NOTE")
+	for _, p := range partitions {
+		t.row(strconv.Itoa(int(p.Partition)), strconv.FormatInt(p.From, 10), strconv.FormatInt(p.Until, 10), strconv.FormatInt(p.Next, 10),
+			strconv.FormatInt(p.Watermark, 10), strconv.FormatInt(p.LogEnd, 10), p.Note)
 	}
 }
 

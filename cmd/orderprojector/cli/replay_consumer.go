@@ -148,18 +148,7 @@ func effectsReplayTable(t *tableWriter, v *effectsReplayView) {
 	t.field("topic", v.Topic)
 	t.field("consumer", fmt.Sprintf("%s, group %s", v.Consumer, v.Group))
 	t.field("side-effect policy", string(v.Policy))
-	mode := "executed"
-	if v.DryRun {
-		mode = "dry run: nothing was written"
-	}
-	t.field("mode", mode)
-	t.field("records", fmt.Sprintf("%d in %.1f s", v.Records, v.Seconds))
-	t.section("PARTITIONS")
-	t.row("PARTITION", "FROM", "UNTIL", "DONE UP TO", "WATERMARK", "LOG END", "NOTE")
-	for _, p := range v.Partitions {
-		t.row(strconv.Itoa(int(p.Partition)), strconv.FormatInt(p.From, 10), strconv.FormatInt(p.Until, 10), strconv.FormatInt(p.Next, 10),
-			strconv.FormatInt(p.Watermark, 10), strconv.FormatInt(p.LogEnd, 10), p.Note)
-	}
+	replayedTable(t, v.DryRun, v.Records, v.Seconds, v.Partitions)
 	t.section("OUTCOMES")
 	for _, outcome := range slices.Sorted(maps.Keys(v.Outcomes)) {
 		t.field(outcome, strconv.FormatInt(v.Outcomes[outcome], 10))
