@@ -44,7 +44,7 @@ func (p *partition) project(ctx context.Context, b *batch) error {
 		p.forget(b)
 		if final(err) {
 			tries.Over()
-			pr.metrics.rewinds.Inc()
+			pr.metrics.Rewinds.Inc()
 			return err
 		}
 		if needed, ok := isOneOf[*errOlderNeeded](err); ok {
@@ -108,7 +108,7 @@ func (p *partition) blame(ctx context.Context, b *batch, cause error) (done bool
 		p.forget(b)
 		return false, err
 	}
-	pr.metrics.blamed.Inc()
+	pr.metrics.Blamed.Inc()
 	return true, nil
 }
 
@@ -174,9 +174,9 @@ func (p *partition) observe(b *batch, counts Counts, began time.Time) {
 			visible++
 		}
 	}
-	m.count(counts, visible)
-	m.applyDuration.Observe(time.Since(began).Seconds())
-	m.batchRecords.Observe(float64(len(b.items)))
+	m.Count(counts, visible)
+	m.ApplyDuration.Observe(time.Since(began).Seconds())
+	m.BatchRecords.Observe(float64(len(b.items)))
 	if oldest := b.oldest(); counts.Total() > 0 && !oldest.IsZero() {
 		m.visible.Observe(max(0, time.Since(oldest).Seconds()))
 	}
@@ -255,7 +255,7 @@ func (p *partition) Check(ctx context.Context) error {
 	})
 	if final(err) {
 		p.cache.clear()
-		p.projector.metrics.rewinds.Inc()
+		p.projector.metrics.Rewinds.Inc()
 	}
 	return err
 }

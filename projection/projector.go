@@ -106,7 +106,7 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 	}
 	p.retrier = NewRetrier(RetrierConfig{
 		Slots: cfg.Writers, Timeout: cfg.BatchTimeout, Base: cfg.RetryBase, Cap: cfg.RetryCap,
-		Classify: p.classify, Hint: cfg.Hint, Retries: p.metrics.retries,
+		Classify: p.classify, Hint: cfg.Hint, Retries: p.metrics.Retries,
 	})
 	return p, nil
 }
@@ -125,7 +125,7 @@ func (p *Projector) Assign(ctx context.Context, a Assignment) (PartitionHandler,
 		return nil, Start{}, err
 	}
 	begin.Report(log)
-	p.metrics.ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(begin.Ahead))
+	p.metrics.Ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(begin.Ahead))
 	return &partition{projector: p, log: log, Progress: begin.Progress, cache: newRowCache(p.budget)}, begin.Start, nil
 }
 

@@ -76,7 +76,7 @@ func (p *Projector) drainOrder(ctx context.Context, orderID string) error {
 			if err != nil {
 				return err
 			}
-			p.metrics.blamed.Inc()
+			p.metrics.Blamed.Inc()
 			_, err = p.drainStep(ctx, orderID, -1, nil)
 		default:
 			return stepErr

@@ -117,7 +117,7 @@ func New[T Tx](cfg Config[T]) (*Consumer[T], error) {
 	}
 	c.retrier = projection.NewRetrier(projection.RetrierConfig{
 		Slots: cfg.Writers, Timeout: cfg.BatchTimeout, Base: cfg.RetryBase, Cap: cfg.RetryCap,
-		Classify: c.classify, Hint: cfg.Hint, Retries: c.metrics.retries,
+		Classify: c.classify, Hint: cfg.Hint, Retries: c.metrics.Retries,
 	})
 	return c, nil
 }
@@ -142,7 +142,7 @@ func (c *Consumer[T]) Assign(ctx context.Context, a projection.Assignment) (proj
 		return nil, projection.Start{}, err
 	}
 	begin.Report(log)
-	c.metrics.ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(begin.Ahead))
+	c.metrics.Ahead.WithLabelValues(a.Topic, strconv.Itoa(int(a.Partition))).Set(float64(begin.Ahead))
 	c.mu.Lock()
 	known := max(begin.CommitAbove, c.reached[a.TopicPartition])
 	c.mu.Unlock()

@@ -91,7 +91,7 @@ func (c *Consumer[T]) retryOne(ctx context.Context) (tried bool, err error) {
 		}
 		// The database refuses it now, or the effect panicked: a dead letter at once.
 		cause := err
-		c.metrics.blamed.Inc()
+		c.metrics.Blamed.Inc()
 		return true, c.retrier.Bounded(ctx, func(ctx context.Context) error {
 			return c.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) error {
 				it := c.newItem(&h.Record)

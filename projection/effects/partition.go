@@ -61,7 +61,7 @@ func (p *partition[T]) deal(ctx context.Context, b *batch, seen older) error {
 		}
 		if _, rewind := isOneOf[*projection.RewindError](err); rewind {
 			tries.Over()
-			c.metrics.rewinds.Inc()
+			c.metrics.Rewinds.Inc()
 			return err
 		}
 		if needed, ok := isOneOf[*olderNeeded](err); ok {
@@ -83,7 +83,7 @@ func (p *partition[T]) deal(ctx context.Context, b *batch, seen older) error {
 				p.log.Error("a record is refused, also when it is tried alone: dead letter", "offset", it.event.Record.Offset,
 					"order_id", it.event.OrderID, "event_id", it.event.EventID, "error", err, "stack", stackOf(err))
 				it.blame(err)
-				c.metrics.blamed.Inc()
+				c.metrics.Blamed.Inc()
 				continue
 			}
 		}
@@ -239,9 +239,9 @@ func (p *partition[T]) observe(b *batch, counts projection.Counts, began time.Ti
 			applied = append(applied, &it.event)
 		}
 	}
-	m.count(counts, visible)
-	m.duration.Observe(time.Since(began).Seconds())
-	m.batch.Observe(float64(len(b.items)))
+	m.Count(counts, visible)
+	m.ApplyDuration.Observe(time.Since(began).Seconds())
+	m.BatchRecords.Observe(float64(len(b.items)))
 	p.consumer.committed(applied)
 }
 
@@ -261,7 +261,7 @@ func (p *partition[T]) Check(ctx context.Context) error {
 		})
 	})
 	if _, rewind := isOneOf[*projection.RewindError](err); rewind {
-		c.metrics.rewinds.Inc()
+		c.metrics.Rewinds.Inc()
 	}
 	return err
 }
