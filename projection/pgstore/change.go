@@ -15,7 +15,7 @@ type changeKind struct {
 }
 
 // changeKinds are the types of the writer's statements.
-var changeKinds = [...]changeKind{anyChange: {"order_change", (*wire).change}, oneEvent: {"order_append", (*wire).append}}
+var changeKinds = [...]changeKind{anyChange: {"order_row_change", (*wire).change}, oneEvent: {"order_row_append", (*wire).append}}
 
 // Indexes into changeKinds.
 const (
@@ -77,7 +77,7 @@ func (changesPlan) Encode(value any, buf []byte) ([]byte, error) {
 	}), nil
 }
 
-// change appends the fields of order_change, in its order.
+// change appends the fields of order_row_change, in its order.
 func (w *wire) change(rw *projection.RowWrite) {
 	r := rw.Row
 	w.int32(28)
@@ -108,7 +108,7 @@ func (w *wire) change(rw *projection.RowWrite) {
 	w.entries(rw.Appended)
 }
 
-// append appends the fields of order_append, in its order.
+// append appends the fields of order_row_append, in its order.
 func (w *wire) append(rw *projection.RowWrite) {
 	r, e := rw.Row, &rw.Appended[0]
 	w.int32(14)

@@ -175,7 +175,7 @@ func (s *Store) SkipOffsets(ctx context.Context, key projection.WatermarkKey, to
 			from = min(from, committed)
 		}
 		if _, err := tx.Exec(ctx, `UPDATE projection_watermarks SET next_offset = $5, lost_offsets = lost_offsets + $6, generation = generation + 1,
-				skip_from = $7, skip_to = $5, updated_at = now()
+				skipped_from = $7, skipped_to = $5, updated_at = now()
 			WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND kafka_partition = $4`, append(args, to, skip.Lost, from)...); err != nil {
 			return fmt.Errorf("moving the watermark: %w", err)
 		}
@@ -219,7 +219,7 @@ func (s *Store) ForgetSkip(ctx context.Context, key projection.WatermarkKey) err
 }
 
 func forgetSkip(ctx context.Context, tx pgx.Tx, key projection.WatermarkKey) error {
-	_, err := tx.Exec(ctx, `UPDATE projection_watermarks SET skip_from = NULL, skip_to = NULL
+	_, err := tx.Exec(ctx, `UPDATE projection_watermarks SET skipped_from = NULL, skipped_to = NULL
 		WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND kafka_partition = $4`, watermarkArgs(key)...)
 	if err != nil {
 		return fmt.Errorf("forgetting the skip of %s: %w", key.TopicPartition, err)

@@ -85,7 +85,7 @@ type StoredWatermark struct {
 // WatermarkOf reads a partition's watermark without locking it. found is false when there is none.
 func (r *Reader) WatermarkOf(ctx context.Context, key projection.WatermarkKey) (w StoredWatermark, found bool, err error) {
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
-		marks, err := query[StoredWatermark](ctx, tx, "projection_watermarks", `SELECT next_offset, lost_offsets AS lost, coalesce(skip_to, 0) AS skip_to
+		marks, err := query[StoredWatermark](ctx, tx, "projection_watermarks", `SELECT next_offset, lost_offsets AS lost, coalesce(skipped_to, 0) AS skip_to
 			FROM projection_watermarks WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND kafka_partition = $4`, watermarkArgs(key)...)
 		if err == nil && len(marks) == 1 {
 			w, found = marks[0], true

@@ -167,7 +167,7 @@ func TestRunningMembersFollowASkip(t *testing.T) {
 	if n := ask[int64](s, `SELECT count(*) FROM dead_letters`); n != 0 {
 		t.Errorf("%d dead letters of skipped records", n)
 	}
-	if marker := ask[bool](s, `SELECT skip_to IS NULL FROM projection_watermarks`); !marker {
+	if marker := ask[bool](s, `SELECT skipped_to IS NULL FROM projection_watermarks`); !marker {
 		t.Error("the skip is not known to be committed")
 	}
 }

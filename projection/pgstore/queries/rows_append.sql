@@ -12,6 +12,6 @@ SET version = c.base_version + 1, state = c.state, total_minor = c.total_minor, 
     ledger_digests    = r.ledger_digests    || ARRAY[c.digest],
     ledger_partitions = r.ledger_partitions || ARRAY[c.kafka_partition],
     ledger_offsets    = r.ledger_offsets    || ARRAY[c.kafka_offset]
-FROM unnest($1::order_append[]) AS c
+FROM unnest($1::order_row_append[]) AS c
 WHERE r.order_id = c.order_id AND r.version = c.base_version AND r.revision = c.base_revision
 RETURNING r.order_id

@@ -11,7 +11,7 @@ SELECT c.order_id, c.version, c.revision, c.customer_id, c.state, c.currency, c.
        c.kafka_topic, c.kafka_partition, c.kafka_offset, c.archive,
        c.versions[c.archive + 1:], c.event_ids[c.archive + 1:], c.types[c.archive + 1:], c.states[c.archive + 1:],
        c.times[c.archive + 1:], c.digests[c.archive + 1:], c.partitions[c.archive + 1:], c.offsets[c.archive + 1:]
-FROM unnest($1::order_change[]) AS c
+FROM unnest($1::order_row_change[]) AS c
 WHERE NOT EXISTS (SELECT FROM operator_decisions d WHERE d.order_id = c.order_id AND d.undone_at IS NULL)
 ON CONFLICT DO NOTHING
 RETURNING order_id

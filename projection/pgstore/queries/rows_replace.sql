@@ -14,6 +14,6 @@ SET version = c.version, revision = c.revision, customer_id = c.customer_id, sta
     ledger_digests    = c.digests[c.archive + 1:],
     ledger_partitions = c.partitions[c.archive + 1:],
     ledger_offsets    = c.offsets[c.archive + 1:]
-FROM unnest($1::order_change[]) AS c
+FROM unnest($1::order_row_change[]) AS c
 WHERE r.order_id = c.order_id AND r.version = c.base_version AND r.revision = c.base_revision
 RETURNING r.order_id

@@ -15,6 +15,6 @@ SET version = c.version, revision = c.revision, customer_id = c.customer_id, sta
     ledger_digests    = CASE c.archive WHEN 0 THEN r.ledger_digests    || c.digests    ELSE (r.ledger_digests    || c.digests)[c.archive + 1:]    END,
     ledger_partitions = CASE c.archive WHEN 0 THEN r.ledger_partitions || c.partitions ELSE (r.ledger_partitions || c.partitions)[c.archive + 1:] END,
     ledger_offsets    = CASE c.archive WHEN 0 THEN r.ledger_offsets    || c.offsets    ELSE (r.ledger_offsets    || c.offsets)[c.archive + 1:]    END
-FROM unnest($1::order_change[]) AS c
+FROM unnest($1::order_row_change[]) AS c
 WHERE r.order_id = c.order_id AND r.version = c.base_version AND r.revision = c.base_revision
 RETURNING r.order_id
