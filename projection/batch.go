@@ -21,6 +21,7 @@ type item struct {
 	// records that touch no order: tombstones, markers, unreadable values.
 	orderID string
 	outcome Outcome
+	held    bool  // its order has held records: it joins their queue
 	blamed  bool  // the database refused it when it was tried alone: no substitute helps
 	work    int32 // of which work of its batch it is, in the order in which they turn up
 }
@@ -107,12 +108,13 @@ func salvageAfterPanic(rec *Record, v any) (e *DecodeError) {
 	return salvageRecord(rec, e.Detail)
 }
 
-// split halves a batch. Each half is a batch of its own, applied in its turn.
-func (b *batch) split() (first, second *batch) {
-	half := len(b.items) / 2
-	middle := b.items[half-1].rec.Offset + 1
-	return &batch{items: b.items[:half], begin: b.begin, next: middle, memory: b.memory},
-		&batch{items: b.items[half:], begin: middle, next: b.next, memory: b.memory}
+// part is the stretch of a batch from the item at from on, of n items: a batch of its own, applied in its turn.
+func (b *batch) part(from, n int, begin int64) *batch {
+	next := b.next
+	if from+n < len(b.items) {
+		next = b.items[from+n-1].rec.Offset + 1
+	}
+	return &batch{items: b.items[from : from+n], begin: begin, next: next, memory: b.memory}
 }
 
 // at returns the batch's item at an offset, or nil.

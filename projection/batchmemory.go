@@ -23,7 +23,7 @@ func (m *batchMemory) group(items []item) []*work {
 	counts := make([]int, 0, len(items))
 	for i := range items {
 		id := items[i].orderID
-		if id == "" {
+		if id == "" || items[i].held {
 			continue
 		}
 		at, known := m.byID[id]
@@ -44,7 +44,7 @@ func (m *batchMemory) group(items []item) []*work {
 		m.sorted = append(m.sorted, w)
 	}
 	for i := range items {
-		if it := &items[i]; it.orderID != "" {
+		if it := &items[i]; it.orderID != "" && !it.held {
 			w := &m.works[it.work]
 			w.items = append(w.items, it)
 		}

@@ -58,7 +58,9 @@ func (p BreakerPolicy) judge(w BreakerWindow) (trip BreakerTrip, open bool) {
 }
 
 // counts reports whether letters of that reason can open the breaker.
-func counts(reason Outcome) bool { return reason == Invalid || reason == Conflict || reason == Illegal }
+func counts(reason Outcome) bool {
+	return reason == Invalid || reason == Conflict || reason == Illegal || reason == Held
+}
 
 // refusals counts the batch's first decisions that can open the breaker. It names no more
 // orders of a reason than maxOrders.
@@ -67,7 +69,8 @@ func (b *batch) refusals(watermark, maxOrders int64) []Refusals {
 	var seen map[Outcome]map[string]bool
 	for i := range b.items {
 		it := &b.items[i]
-		if !counts(it.outcome) || it.rec.Control || it.rec.Offset < watermark {
+		// Records that join a queue are of an order that was counted when its first record was held.
+		if !counts(it.outcome) || it.held || it.rec.Control || it.rec.Offset < watermark {
 			continue
 		}
 		at := slices.IndexFunc(all, func(r Refusals) bool { return r.Reason == it.outcome })

@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Failure classifies what went wrong with a transaction.
@@ -18,15 +19,30 @@ const (
 	LostRace
 	// BadData means that the database refuses the data of some record.
 	BadData
-	// Unhealthy failures need an operator (a missing grant, a wrong schema). They are retried like
+	// Unhealthy failures need an operator (a wrong schema, an exception raised by a trigger). They are retried like
 	// transient ones: an outage is not poison.
 	Unhealthy
+	// Denied means that a grant is missing.
+	Denied
+	// Locked means that another session holds a lock for too long.
+	Locked
+	// Unanswered means that a COMMIT got no answer. It says nothing about any record.
+	Unanswered
 	failureCount
 )
 
-var failureNames = [failureCount]string{"transient", "deadline", "lost_race", "bad_data", "infrastructure"}
+var failureNames = [failureCount]string{
+	"transient", "deadline", "lost_race", "bad_data", "infrastructure", "infrastructure", "transient", "commit",
+}
 
 func (f Failure) String() string { return failureNames[f] }
+
+// NeedsOperator reports whether the failure does not pass by itself.
+func (f Failure) NeedsOperator() bool { return f == Unhealthy || f == Denied }
+
+// Counts reports whether a failure of a held record brings its letter nearer: the record itself may be the
+// cause. Locks, deadlines, outages and missing grants are not.
+func (f Failure) Counts() bool { return f == Unhealthy || f == BadData || f == LostRace }
 
 // errGuardMissed rolls a transaction back in which a guard was missed twice.
 var errGuardMissed = errors.New("a row changed under the batch")
@@ -43,6 +59,15 @@ func (e *panicError) Error() string { return "panic while deciding" }
 type errOlderNeeded struct{ coordinates []coordinate }
 
 func (e *errOlderNeeded) Error() string { return "older records are needed to decide" }
+
+// RowError says that an order's stored row cannot be understood.
+type RowError struct {
+	OrderID string
+	Err     error
+}
+
+func (e *RowError) Error() string { return fmt.Sprintf("order %s: %v", quoted(e.OrderID), e.Err) }
+func (e *RowError) Unwrap() error { return e.Err }
 
 func isOneOf[T error](err error) (T, bool) {
 	var target T

@@ -12,7 +12,7 @@ type RefusalTx interface {
 // trip then. It comes behind AdvanceWatermark, in the batch's transaction, and costs nothing where none was refused.
 // refused names no more orders of a reason than it is told. A nil control has no breaker.
 func (c *Control) Judge(ctx context.Context, tx RefusalTx, key WatermarkKey, decided Counts, refused func(maxOrders int64) []Refusals) (*BreakerTrip, error) {
-	if c == nil || c.cfg.Breaker.Disabled || decided[Invalid]+decided[Conflict]+decided[Illegal] == 0 {
+	if c == nil || c.cfg.Breaker.Disabled || decided[Invalid]+decided[Conflict]+decided[Illegal]+decided[Held] == 0 {
 		return nil, nil
 	}
 	policy := c.cfg.Breaker

@@ -15,6 +15,7 @@ type MemberMetrics struct {
 	Retries       *prometheus.CounterVec
 	Rewinds       prometheus.Counter
 	Blamed        prometheus.Counter
+	Held          *prometheus.CounterVec
 	Ahead         *prometheus.GaugeVec
 }
 
@@ -45,12 +46,18 @@ func NewMemberMetrics(reg prometheus.Registerer) MemberMetrics {
 		Blamed: auto.NewCounter(prometheus.CounterOpts{
 			Name: "orderprojector_blamed_records_total", Help: "Records that the database refused when tried alone.",
 		}),
+		Held: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "orderprojector_held_retries_total", Help: "Held records tried again, by what came of it.",
+		}, []string{"result"}),
 		Ahead: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "orderprojector_committed_ahead_records", Help: "How far the group's committed offset was ahead of the watermark at assignment; it is not followed.",
 		}, []string{"topic", "partition"}),
 	}
 	for _, o := range Outcomes() {
 		m.Events.WithLabelValues(o.String())
+	}
+	for _, result := range []string{heldDone, heldAgain, heldDead} {
+		m.Held.WithLabelValues(result)
 	}
 	for f := range failureCount {
 		m.Retries.WithLabelValues(f.String())

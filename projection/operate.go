@@ -9,8 +9,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 )
 
 // Log reads a topic again, without a group.
@@ -50,8 +48,10 @@ type OperatorConfig struct {
 // With Execute unset, an action does the same and rolls back: what it returns
 // is what would happen.
 type Operator struct {
-	cfg OperatorConfig
-	log *slog.Logger
+	cfg     OperatorConfig
+	log     *slog.Logger
+	retrier *Retrier
+	drainer *Projector // drains what an action leaves beyond its budget
 }
 
 // NewOperator returns an operator, or an error that names the field that is wrong.
@@ -74,8 +74,21 @@ func NewOperator(cfg OperatorConfig) (*Operator, error) {
 	cfg.Tries = cmp.Or(cfg.Tries, 8)
 	cfg.RetryBase = cmp.Or(cfg.RetryBase, DefaultRetryBase)
 	cfg.RetryCap = cmp.Or(cfg.RetryCap, DefaultRetryCap)
-	return &Operator{cfg: cfg, log: cfg.Logger}, nil
+	o := &Operator{cfg: cfg, log: cfg.Logger}
+	none := func(error) string { return "" }
+	o.retrier = NewRetrier(RetrierConfig{
+		Slots: operatorSlots, Timeout: cfg.Timeout, Base: cfg.RetryBase, Cap: cfg.RetryCap, Classify: o.classify, Hint: none,
+	})
+	var err error
+	o.drainer, err = NewProjector(ProjectorConfig{
+		Group: cfg.Group, Store: cfg.Store, Decoder: cfg.Decoder, Older: cfg.Older, Logger: cfg.Logger, BatchTimeout: cfg.Timeout,
+		RetryBase: cfg.RetryBase, RetryCap: cfg.RetryCap,
+	})
+	return o, err
 }
+
+// operatorSlots is how many transactions an operator has at the same time, at most.
+const operatorSlots = 64
 
 // RefusedError says why an operator's action is not carried out. Nothing was changed.
 type RefusedError struct {
@@ -107,51 +120,94 @@ type action struct {
 	o     *Operator
 	older map[coordinate]*Envelope
 	log   *TopicPartition // where the records are that may have to be read again
+	// unfinished are orders with parked events that are due beyond the budget.
+	unfinished []string
 }
 
 // do carries out an action in one transaction. A race that was lost and a
 // record that has to be read again lead to another try, as do failures that pass when
-// repeatable says that doing it twice does no harm (the outcome of a commit may be unknown).
+// repeatable says that doing it twice does no harm (the outcome of a commit may be unknown). Orders that were not
+// drained within the transaction's budget are drained behind it.
 func (o *Operator) do(ctx context.Context, execute, repeatable bool, work func(a *action) error) error {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = o.cfg.RetryBase, o.cfg.RetryCap, 2
-	a := &action{o: o, older: make(map[coordinate]*Envelope), log: &TopicPartition{Topic: o.cfg.Topic}}
-	for try := 1; ; try++ {
-		err := o.once(ctx, execute, a, work)
-		if err == nil || errors.Is(err, errDryRun) {
-			return nil
-		}
-		if needed, ok := isOneOf[*errOlderNeeded](err); ok {
-			if err := readOlder(ctx, o.cfg.Timeout, o.cfg.Older, o.cfg.Decoder, a.older, *a.log, needed.coordinates); err != nil {
-				return err
-			}
-			continue
-		}
-		class := o.classify(err)
-		again := errors.Is(err, errGuardMissed) || repeatable && (class == Transient || class == LostRace || class == TooSlow)
-		if !again || try >= o.cfg.Tries || ctx.Err() != nil {
-			return err
-		}
-		delay := wait.NextBackOff()
-		o.log.Warn("the transaction failed, trying again", "class", class.String(), "in", delay.String(), "error", err)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(delay):
-		}
+	job := o.newJob(execute, repeatable)
+	job.work = work
+	if err := o.retrier.Run(ctx, o.retrier.Limited(o.log, o.cfg.Tries), job); err != nil {
+		return ended(err)
+	}
+	if execute {
+		return o.drain(ctx, job.action.unfinished)
+	}
+	return nil
+}
+
+func (o *Operator) newJob(execute, repeatable bool) *actionJob {
+	return &actionJob{
+		o: o, execute: execute, repeatable: repeatable, left: 1,
+		action: &action{o: o, older: make(map[coordinate]*Envelope), log: &TopicPartition{Topic: o.cfg.Topic}},
 	}
 }
 
+// drain decides what parked events an action left beyond its budget. Where that fails, members go on with it.
+func (o *Operator) drain(ctx context.Context, orderIDs []string) error {
+	if _, err := o.drainer.drainAll(ctx, orderIDs); err != nil {
+		o.log.Warn("draining goes on in the members' sweep", "error", err)
+	}
+	return context.Cause(ctx)
+}
+
+// actionJob is an action as a job of one piece.
+type actionJob struct {
+	o                   *Operator
+	execute, repeatable bool
+	narrows             bool // what the database refuses is looked for
+	work                func(a *action) error
+	action              *action
+	left                int
+}
+
+func (j *actionJob) What(int) string                                   { return "the transaction" }
+func (j *actionJob) Left() int                                         { return j.left }
+func (j *actionJob) Suspect(context.Context, int, Failure, error) int  { return 0 }
+func (j *actionJob) Alone(_ context.Context, _ Failure, c error) error { return c }
+
+func (j *actionJob) Try(ctx context.Context, _ int) error {
+	err := j.o.once(ctx, j.execute, j.action, j.work)
+	if err == nil || errors.Is(err, errDryRun) {
+		j.left = 0
+		return nil
+	}
+	if _, needed := isOneOf[*errOlderNeeded](err); needed || errors.Is(err, errGuardMissed) {
+		return err
+	}
+	again := false
+	switch j.o.retrier.Classify(err) {
+	case Transient, Locked, LostRace, TooSlow, Unanswered:
+		again = j.repeatable
+	case BadData:
+		again = j.narrows
+	}
+	if again {
+		return err
+	}
+	return &endError{err}
+}
+
+func (j *actionJob) Answer(ctx context.Context, err error) (bool, error) {
+	needed, ok := isOneOf[*errOlderNeeded](err)
+	if !ok {
+		return false, nil
+	}
+	return true, readOlder(ctx, j.o.cfg.Timeout, j.o.cfg.Older, j.o.cfg.Decoder, j.action.older, *j.action.log, needed.coordinates)
+}
+
 func (o *Operator) once(ctx context.Context, execute bool, a *action, work func(a *action) error) error {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.Timeout)
-	defer cancel()
 	return o.cfg.Store.InOperatorTx(ctx, func(ctx context.Context, tx OperatorTx) (err error) {
 		defer func() {
 			if v := recover(); v != nil {
 				err = &panicError{value: v, stack: debug.Stack()}
 			}
 		}()
-		a.ctx, a.OperatorTx = ctx, tx
+		a.ctx, a.OperatorTx, a.unfinished = ctx, tx, nil
 		if err := work(a); err != nil {
 			return err
 		}
@@ -178,18 +234,18 @@ func (o *Operator) classify(err error) Failure {
 }
 
 // newTurn is a turn of orders that an operator acts on.
-func (a *action) newTurn(works []*work, drainLimit int) *turn {
+func (a *action) newTurn(works []*work, drain budget) *turn {
 	return &turn{
-		tx: a.OperatorTx, group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: drainLimit,
+		tx: a.OperatorTx, group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, budget: drain,
 		sorted: works, drained: &[]DrainedEvent{},
 	}
 }
 
 // turn locks an order and reads everything that deciding on it takes.
-func (a *action) turn(orderID string, items []*item, drainLimit int) (*turn, *work, error) {
+func (a *action) turn(orderID string, items []*item) (*turn, *work, error) {
 	w := newWork(orderID, nil)
 	w.items = items
-	t := a.newTurn([]*work{w}, drainLimit)
+	t := a.newTurn([]*work{w}, turnBudget())
 	if err := t.lock(a.ctx, t.sorted); err != nil {
 		return nil, nil, err
 	}
@@ -211,6 +267,7 @@ func (a *action) finish(t *turn) error {
 	if len(lost) > 0 {
 		return errGuardMissed
 	}
+	a.unfinished = t.unfinished()
 	return t.keep(a.ctx)
 }
 

@@ -115,7 +115,7 @@ func (a *action) decideAndTurn(d *OperatorDecision) (*turn, *work, error) {
 	if err := a.AddDecision(a.ctx, d); err != nil {
 		return nil, nil, fmt.Errorf("storing the decision: %w", err)
 	}
-	return a.turn(d.OrderID, nil, -1)
+	return a.turn(d.OrderID, nil)
 }
 
 // checkDecided refuses a decision that would repeat one.
@@ -224,7 +224,7 @@ func (a *action) restore(id int64, by By) (after Standing, err error) {
 		return after, fmt.Errorf("opening the letter: %w", err)
 	}
 	if row != nil {
-		t, w, err := a.turn(letter.OrderID, nil, -1)
+		t, w, err := a.turn(letter.OrderID, nil)
 		if err != nil {
 			return after, err
 		}

@@ -235,7 +235,7 @@ func (a *action) repairGap(result *GapResult, orderID string, found []Record, by
 			"the log holds it at partition %d offset %d, which is not read yet (the watermark is %d)", rec.Partition, rec.Offset, marks[rec.Partition])
 	}
 	slices.SortStableFunc(items, func(x, y *item) int { return cmp.Compare(x.version(), y.version()) })
-	t, w, err := a.turn(orderID, items, -1)
+	t, w, err := a.turn(orderID, items)
 	if err != nil {
 		return err
 	}

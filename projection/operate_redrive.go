@@ -245,38 +245,66 @@ func (r *redrive) pace(ctx context.Context, n int) error {
 // chunk decides letters again in one transaction. When the database refuses them
 // together they are tried one by one, and the one that fails alone is refused.
 func (r *redrive) chunk(ctx context.Context, letters []LetterTurn) error {
-	err := r.step(ctx, letters, -1, "")
-	if err == nil || r.o.classify(err) != BadData {
-		return err
+	job := &redriveJob{actionJob: *r.o.newJob(r.req.Execute, true), redrive: r, letters: letters}
+	job.narrows = true
+	if err := r.o.retrier.Run(ctx, r.o.retrier.Limited(r.o.log, r.o.cfg.Tries), job); err != nil {
+		return ended(err)
 	}
-	for i := range letters {
-		one := letters[i : i+1]
-		err := r.step(ctx, one, -1, "")
-		if err != nil && r.o.classify(err) == BadData {
-			err = r.step(ctx, one, 0, "") // without the parked events that it releases: those are the sweep's then
-		}
-		if err != nil && r.o.classify(err) == BadData && r.req.Substitute == nil {
-			r.o.log.Error("the database refuses a dead letter's record, also when it is tried alone", "dead_letter", one[0].ID, "error", err)
-			err = r.step(ctx, one, 0, blameDetail(err))
-		}
-		if err != nil {
-			return err
-		}
+	if !r.req.Execute {
+		return nil
+	}
+	return r.o.drain(ctx, job.orders)
+}
+
+// redriveJob decides letters again. A piece is a letter.
+type redriveJob struct {
+	actionJob
+	redrive *redrive
+	letters []LetterTurn
+	passed  int
+	orders  []string // to be drained
+}
+
+func (j *redriveJob) What(n int) string { return fmt.Sprintf("redriving %d dead letters", n) }
+func (j *redriveJob) Left() int         { return len(j.letters) - j.passed }
+
+func (j *redriveJob) Suspect(context.Context, int, Failure, error) int { return -1 }
+
+func (j *redriveJob) Try(ctx context.Context, n int) error {
+	return j.step(ctx, j.letters[j.passed:j.passed+n], turnBudget(), "")
+}
+
+// Alone implements Job: a letter goes without the parked events that it releases, where these are the
+// cause. They are the sweep's then.
+func (j *redriveJob) Alone(ctx context.Context, class Failure, cause error) error {
+	if class != BadData {
+		return &endError{cause}
+	}
+	o := j.redrive.o
+	one := j.letters[j.passed : j.passed+1]
+	err := o.retrier.Bounded(ctx, func(ctx context.Context) error { return j.step(ctx, one, budget{}, "") })
+	if err != nil && o.retrier.Classify(ended(err)) == BadData && j.redrive.req.Substitute == nil {
+		o.log.Error("the database refuses a dead letter's record, also when it is tried alone", "dead_letter", one[0].ID, "error", err)
+		err = o.retrier.Bounded(ctx, func(ctx context.Context) error { return j.step(ctx, one, budget{}, blameDetail(ended(err))) })
+	}
+	if err != nil {
+		return &endError{ended(err)}
 	}
 	return nil
 }
 
 // step is one transaction of a redrive.
-func (r *redrive) step(ctx context.Context, letters []LetterTurn, drainLimit int, blame string) error {
+func (j *redriveJob) step(ctx context.Context, letters []LetterTurn, drain budget, blame string) error {
+	r := j.redrive
 	var results []RedriveResult
 	var job RedriveJob
-	err := r.o.do(ctx, r.req.Execute, true, func(a *action) (err error) {
+	j.work = func(a *action) (err error) {
 		job = r.job
 		if done, err := r.claim(a, letters); err != nil || done {
 			results = nil
 			return err
 		}
-		if results, err = a.redrive(r.req, letters, drainLimit, blame); err != nil {
+		if results, err = a.redrive(r.req, letters, drain, blame); err != nil {
 			return err
 		}
 		job.Cursor = letters[len(letters)-1]
@@ -298,10 +326,12 @@ func (r *redrive) step(ctx context.Context, letters []LetterTurn, drainLimit int
 			return fmt.Errorf("storing how far the job has come: %w", err)
 		}
 		return nil
-	})
-	if err != nil {
+	}
+	if err := j.actionJob.Try(ctx, 1); err != nil {
 		return err
 	}
+	j.passed += len(letters)
+	j.orders = append(j.orders, j.action.unfinished...)
 	r.job = job
 	r.job.Cursor = letters[len(letters)-1]
 	for _, result := range results {
@@ -377,7 +407,7 @@ type candidate struct {
 }
 
 // redrive decides letters again, in the order of their turns.
-func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int, blame string) ([]RedriveResult, error) {
+func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drain budget, blame string) ([]RedriveResult, error) {
 	candidates, decision, err := a.candidates(req, turns, blame)
 	if err != nil {
 		return nil, err
@@ -393,7 +423,7 @@ func (a *action) redrive(req RedriveRequest, turns []LetterTurn, drainLimit int,
 			return nil, fmt.Errorf("storing the substitute: %w", err)
 		}
 	}
-	t := a.newTurn(worksOf(candidates), drainLimit)
+	t := a.newTurn(worksOf(candidates), drain)
 	if len(t.sorted) > 0 {
 		if err := t.lock(a.ctx, t.sorted); err != nil {
 			return nil, err

@@ -283,14 +283,14 @@ func (a *action) sources(c *collection, letters []*Letter) ([]Record, error) {
 	}
 	var after *ParkedEvent
 	for {
-		parked, err := a.Parked(a.ctx, c.orderID, after, parkedPerStep)
+		parked, more, err := a.Parked(a.ctx, c.orderID, after, parkedPerStep, parkedBytes)
 		if err != nil {
 			return nil, fmt.Errorf("reading parked events: %w", err)
 		}
 		for _, p := range parked {
 			add(p.Record)
 		}
-		if len(parked) < parkedPerStep {
+		if !more || len(parked) == 0 {
 			break
 		}
 		after = parked[len(parked)-1]
@@ -327,7 +327,7 @@ func (a *action) fold(c *collection, records []Record, decisions []OperatorDecis
 		w.locked, w.decisions = true, decisions
 		w.base = w.row // of version 0; it is not written, but replaced
 		t = &turn{
-			group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, drainLimit: -1,
+			group: a.o.cfg.Group, decoder: a.o.cfg.Decoder, older: a.older, budget: unbounded(),
 			sorted: []*work{w},
 		}
 		if err := t.drain(a.ctx, w); err != nil {

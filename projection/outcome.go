@@ -16,11 +16,14 @@ const (
 	Unsupported                // next in line, unknown type or schema version: dead letter, blocks
 	Illegal                    // next in line, refused by the state machine: dead letter, blocks
 	Applied                    // next in line and legal: state and ledger entry written
+	// Held records could not be made durable while others could. A held record is counted as held while it is, and with
+	// its own outcome once it is decided: of all counts, this one alone goes down.
+	Held
 	outcomeCount
 )
 
 var outcomeNames = [outcomeCount]string{
-	"ignored", "invalid", "duplicate", "stale", "conflict", "parked", "unsupported", "illegal", "applied",
+	"ignored", "invalid", "duplicate", "stale", "conflict", "parked", "unsupported", "illegal", "applied", "held",
 }
 
 // String returns the outcome's name: a metric label, a column of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -27,89 +28,172 @@ func (p *partition) Handle(ctx context.Context, records []Record) error {
 	return p.project(ctx, newBatch(p.projector.cfg.Decoder, records, memory, p.position))
 }
 
+// project makes the records of a batch durable, each in one of its places.
+func (p *partition) project(ctx context.Context, b *batch) error {
+	retrier := p.projector.retrier
+	return retrier.Run(ctx, retrier.Attempts(p.log, p.key.TopicPartition), &batchJob{partition: p, batch: b})
+}
+
 // Close forgets what is remembered of the partition.
 func (p *partition) Close() { p.cache.clear() }
 
-// project makes a batch durable. Failures that heal are waited out; a batch that takes too long is
-// halved; one that the database refuses is narrowed down to the record to blame.
-func (p *partition) project(ctx context.Context, b *batch) error {
-	pr := p.projector
-	tries := pr.attempts(p.log, p.key.TopicPartition)
-	for {
-		err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, -1) })
-		if err == nil {
-			tries.Over()
-			return nil
-		}
-		p.forget(b)
-		if final(err) {
-			tries.Over()
-			pr.metrics.Rewinds.Inc()
-			return err
-		}
-		if needed, ok := isOneOf[*errOlderNeeded](err); ok {
-			if p.older == nil {
-				p.older = make(map[coordinate]*Envelope)
-			}
-			if err = pr.readOlder(ctx, p.older, p.key.TopicPartition, needed.coordinates); err == nil {
-				continue
-			}
-		} else if ctx.Err() == nil {
-			class := pr.classify(err)
-			bad := class == BadData
-			if (class == TooSlow || bad) && len(b.items) > 1 {
-				p.log.Warn("splitting a batch", "records", len(b.items), "offset", b.items[0].rec.Offset, "error", err)
-				first, second := b.split()
-				if err := p.project(ctx, first); err != nil {
-					return err
-				}
-				return p.project(ctx, second)
-			}
-			if bad {
-				if done, blameErr := p.blame(ctx, b, err); done {
-					tries.Over()
-					return nil
-				} else if blameErr != nil {
-					err = blameErr
-				}
-			}
-		}
-		if err := tries.Pause(ctx, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
-			return err
-		}
-	}
+// batchJob makes the records of a batch durable.
+type batchJob struct {
+	*partition
+	batch  *batch
+	passed int // records
+	locked map[string]error
 }
 
-// blame deals with a record that fails when it is tried alone: it is dead-lettered with the cause, unless it
-// goes through without the parked events that it releases. Those are the sweep's then.
-func (p *partition) blame(ctx context.Context, b *batch, cause error) (done bool, err error) {
-	pr := p.projector
-	it := &b.items[0]
-	if it.invalid == nil && it.orderID != "" {
-		err = pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, 0) })
-		if err == nil {
-			p.log.Warn("applied a record without the parked events behind it, which the database refuses", "offset", it.rec.Offset, "order_id", it.orderID)
-			return true, nil
-		}
-		p.forget(b)
-		if ctx.Err() != nil || pr.classify(err) != BadData {
-			return false, err
+func (j *batchJob) Left() int { return len(j.batch.items) - j.passed }
+
+// next is a batch of the next n records.
+func (j *batchJob) next(n int) *batch { return j.batch.part(j.passed, n, j.position) }
+
+func (j *batchJob) What(n int) string {
+	b := j.next(n)
+	return fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1)
+}
+
+func (j *batchJob) Try(ctx context.Context, n int) error {
+	b := j.next(n)
+	if i, err := j.lockedIn(b); i >= 0 {
+		return err // it is known without another wait
+	}
+	return j.pass(n, j.try(ctx, b, turnBudget()))
+}
+
+func (j *batchJob) try(ctx context.Context, b *batch, drain budget) error {
+	err := j.apply(ctx, b, drain)
+	if err != nil {
+		j.forget(b)
+		if final(err) {
+			j.projector.metrics.Rewinds.Inc()
 		}
 	}
-	p.log.Error("the database refuses a record, also when it is tried alone: dead letter",
-		"offset", it.rec.Offset, "order_id", it.env.OrderID, "event_id", it.env.EventID, "error", cause)
+	return err
+}
+
+func (j *batchJob) pass(n int, err error) error {
+	if err == nil {
+		j.passed += n
+	}
+	return err
+}
+
+func (j *batchJob) Answer(ctx context.Context, err error) (bool, error) {
+	needed, ok := isOneOf[*errOlderNeeded](err)
+	if !ok {
+		return false, nil
+	}
+	if j.older == nil {
+		j.older = make(map[coordinate]*Envelope)
+	}
+	return true, j.projector.readOlder(ctx, j.older, j.key.TopicPartition, needed.coordinates)
+}
+
+// Suspect implements Job. An error may name the order, and the database says which rows are locked.
+func (j *batchJob) Suspect(ctx context.Context, n int, class Failure, err error) int {
+	b := j.next(n)
+	if i, _ := j.lockedIn(b); i >= 0 {
+		return i
+	}
+	if row, ok := isOneOf[*RowError](err); ok {
+		return slices.IndexFunc(b.items, func(it item) bool { return it.orderID == row.OrderID && !it.held })
+	}
+	if class != Locked && class != TooSlow {
+		return -1
+	}
+	var ids []string
+	_ = j.projector.retrier.Briefly(ctx, func(ctx context.Context) error {
+		return j.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) (err error) {
+			var asked []string
+			for i := range b.items {
+				if it := &b.items[i]; it.orderID != "" && !it.held {
+					asked = append(asked, it.orderID)
+				}
+			}
+			slices.Sort(asked)
+			ids, err = tx.LockedElsewhere(ctx, slices.Compact(asked))
+			return err
+		})
+	})
+	for _, id := range ids {
+		if j.locked == nil {
+			j.locked = make(map[string]error)
+		}
+		j.locked[id] = fmt.Errorf("another session holds the lock of order %s: %w", quoted(id), err)
+	}
+	i, _ := j.lockedIn(b)
+	return i
+}
+
+func (j *batchJob) lockedIn(b *batch) (int, error) {
+	if len(j.locked) == 0 {
+		return -1, nil
+	}
+	for i := range b.items {
+		if it := &b.items[i]; !it.held && j.locked[it.orderID] != nil {
+			return i, j.locked[it.orderID]
+		}
+	}
+	return -1, nil
+}
+
+// Alone implements Job. A record goes without the parked events that it releases, where these are the cause: they
+// are the sweep's then. What the database refuses for its data is a dead letter. Every other record is held.
+func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error {
+	pr, b := j.projector, j.next(1)
+	it := &b.items[0]
+	known := j.locked[it.orderID] != nil
+	if it.invalid == nil && it.orderID != "" && !known {
+		err := pr.retrier.Briefly(ctx, func(ctx context.Context) error { return j.try(ctx, b, budget{}) })
+		switch {
+		case err == nil:
+			j.log.Warn("applied a record without the parked events behind it, which the database does not take", "offset", it.rec.Offset, "order_id", it.orderID, "error", cause)
+			return j.pass(1, nil)
+		case final(err) || ctx.Err() != nil:
+			return err
+		}
+		latest := pr.retrier.Classify(err)
+		if latest == Unanswered || latest == Transient && class != Transient {
+			return err
+		}
+		if latest == BadData {
+			class = latest
+		}
+	}
+	if class == BadData {
+		err := j.blame(ctx, b, cause)
+		if err == nil || final(err) || ctx.Err() != nil {
+			return j.pass(1, err)
+		}
+		class, cause = pr.retrier.Classify(err), err
+	}
+	err := j.holdOne(ctx, b, j.batch.items[j.passed+1:], class, cause)
+	if _, unproved := isOneOf[*NoProofError](err); unproved {
+		j.log.Debug("nothing shows that one record is the cause", "offset", it.rec.Offset, "error", err)
+	}
+	return j.pass(1, err)
+}
+
+// blame makes a record that fails when it is tried alone a dead letter with the cause.
+func (p *partition) blame(ctx context.Context, b *batch, cause error) error {
+	it := &b.items[0]
 	refused := *it
 	refused.blamed = true
 	refused.refuse(&DecodeError{
 		Detail: blameDetail(cause), OrderID: it.env.OrderID, EventID: it.env.EventID, Version: it.env.Version,
 	})
 	one := &batch{items: []item{refused}, begin: b.begin, next: b.next, memory: b.memory}
-	if err := pr.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, one, -1) }); err != nil {
+	if err := p.projector.bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, one, turnBudget()) }); err != nil {
 		p.forget(b)
-		return false, err
+		return err
 	}
-	pr.metrics.Blamed.Inc()
-	return true, nil
+	p.log.Error("the database refuses a record, also when it is tried alone: dead letter",
+		"offset", it.rec.Offset, "order_id", it.env.OrderID, "event_id", it.env.EventID, "error", cause)
+	p.projector.metrics.Blamed.Inc()
+	return nil
 }
 
 func blameDetail(cause error) string {
@@ -120,9 +204,9 @@ func blameDetail(cause error) string {
 }
 
 // apply is one attempt at one batch: one transaction.
-func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
+func (p *partition) apply(ctx context.Context, b *batch, drain budget) error {
 	began := time.Now()
-	t := &turn{group: p.key.Group, decoder: p.projector.cfg.Decoder, batch: b, older: p.older, drainLimit: drainLimit}
+	t := &turn{group: p.key.Group, decoder: p.projector.cfg.Decoder, batch: b, older: p.older, budget: drain}
 	var counts Counts
 	var trip *BreakerTrip
 	err := p.projector.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) error {
@@ -132,13 +216,27 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 			return err
 		}
 		t.mark = mark.NextOffset
+		if err := substitutesOf(ctx, tx, p.key.TopicPartition, b); err != nil {
+			return err
+		}
+		if err := p.join(ctx, tx, b, mark.Counts[Held]); err != nil {
+			return err
+		}
 		if err := p.load(ctx, t); err != nil {
 			return err
 		}
 		if err := t.run(ctx); err != nil {
 			return err
 		}
+		if err := p.holdJoined(ctx, tx, b, mark.NextOffset); err != nil {
+			return err
+		}
 		counts = b.counts(mark.NextOffset)
+		if t.deferred > 0 {
+			if err := tx.NoteDeferred(ctx, p.key, t.deferred); err != nil {
+				return fmt.Errorf("counting deferred events: %w", err)
+			}
+		}
 		if b.next <= mark.NextOffset {
 			return nil // read again: everything was counted the first time
 		}
@@ -157,6 +255,7 @@ func (p *partition) apply(ctx context.Context, b *batch, drainLimit int) error {
 		p.projector.cfg.Control.Tripped(*trip)
 	}
 	p.Advanced(b.next)
+	p.projector.drainSoon(t.unfinished())
 	for _, w := range t.sorted {
 		if w.base != nil {
 			p.cache.put(w.base)
@@ -184,9 +283,6 @@ func (p *partition) observe(b *batch, counts Counts, began time.Time) {
 
 // load builds the works of a turn from the cache and one read.
 func (p *partition) load(ctx context.Context, t *turn) error {
-	if err := p.loadSubstitutes(ctx, t); err != nil {
-		return err
-	}
 	t.sorted = t.batch.works()
 	var unknown []string
 	for _, w := range t.sorted {
@@ -211,12 +307,12 @@ func (p *partition) load(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// loadSubstitutes finds the orders of records that do not name one, but have a
+// substitutesOf finds the orders of records that do not name one, but have a
 // substitute that does.
-func (p *partition) loadSubstitutes(ctx context.Context, t *turn) error {
+func substitutesOf(ctx context.Context, tx Tx, log TopicPartition, b *batch) error {
 	var offsets []int64
-	for i := range t.batch.items {
-		if it := &t.batch.items[i]; it.invalid != nil && it.invalid.Version == 0 {
+	for i := range b.items {
+		if it := &b.items[i]; it.invalid != nil && it.invalid.Version == 0 {
 			it.orderID = ""
 			offsets = append(offsets, it.rec.Offset)
 		}
@@ -224,12 +320,12 @@ func (p *partition) loadSubstitutes(ctx context.Context, t *turn) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	substitutes, err := t.tx.SubstitutesAt(ctx, p.key.TopicPartition, offsets)
+	substitutes, err := tx.SubstitutesAt(ctx, log, offsets)
 	if err != nil {
 		return fmt.Errorf("reading operators' substitutes: %w", err)
 	}
 	for _, d := range substitutes {
-		if it := t.batch.at(d.Offset); it != nil {
+		if it := b.at(d.Offset); it != nil {
 			it.orderID = d.OrderID
 		}
 	}

@@ -42,6 +42,7 @@ type ProjectorConfig struct {
 	SweepInterval time.Duration
 	RetryBase     time.Duration // first pause after a failure
 	RetryCap      time.Duration // longest pause
+	Held          HeldPolicy    // when held records are tried again
 }
 
 // Validate names the first field that cannot be right.
@@ -68,7 +69,10 @@ type Projector struct {
 	budget   *cacheBudget
 	memories batchMemories
 	retrier  *Retrier
+	held     *HeldWorker[Tx]
+	sweeper  *Retrier
 	swept    string // where the sweep goes on
+	drains   drains
 }
 
 var _ Handler = (*Projector)(nil)
@@ -108,7 +112,22 @@ func NewProjector(cfg ProjectorConfig) (*Projector, error) {
 		Slots: cfg.Writers, Timeout: cfg.BatchTimeout, Base: cfg.RetryBase, Cap: cfg.RetryCap,
 		Classify: p.classify, Hint: cfg.Hint, Retries: p.metrics.Retries,
 	})
+	// The sweep has places of its own: an order whose row is locked takes none from the batches.
+	p.sweeper = NewRetrier(RetrierConfig{
+		Slots: 1, Timeout: min(cfg.BatchTimeout, sweepTimeout), Base: cfg.RetryBase, Cap: cfg.RetryCap,
+		Classify: p.classify, Hint: cfg.Hint, Retries: p.metrics.Retries,
+	})
+	p.held = newHeldWorker(p)
+	p.drains.ready = make(chan struct{}, 1)
 	return p, nil
+}
+
+// RetryHeld tries held records again until ctx ends. Every member runs it.
+func (p *Projector) RetryHeld(ctx context.Context) { p.held.Run(ctx) }
+
+// RetryHeldOnce tries what is due now, and returns how many records were tried.
+func (p *Projector) RetryHeldOnce(ctx context.Context) (tried int, err error) {
+	return p.held.Work(ctx)
 }
 
 // Assign implements Handler. See Begin for where it starts.
@@ -148,8 +167,8 @@ func (p *Projector) classify(err error) Failure {
 	if errors.Is(err, errGuardMissed) {
 		return LostRace
 	}
-	if _, ok := isOneOf[*deadlineError](err); ok {
-		return TooSlow
+	if _, ok := isOneOf[*RowError](err); ok {
+		return Unhealthy
 	}
 	return p.cfg.Store.Classify(err)
 }

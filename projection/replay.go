@@ -232,6 +232,10 @@ func (r *replay) batch(ctx context.Context, part *partition, records []Record) e
 	if err := part.project(ctx, b); err != nil {
 		return err
 	}
+	pr := part.projector
+	if _, err := pr.drainAll(ctx, pr.drains.take()); err != nil {
+		return err
+	}
 	r.paced += int64(len(records))
 	var refs []LetterRef
 	var refused []*item
@@ -239,6 +243,9 @@ func (r *replay) batch(ctx context.Context, part *partition, records []Record) e
 		it := &b.items[i]
 		r.result.Records++
 		r.result.Outcomes[it.outcome]++
+		if it.held {
+			continue // its order waits for a held record
+		}
 		if it.outcome.DeadLetters() {
 			ref := LetterRef{Offset: it.rec.Offset, OrderID: it.orderID, Version: it.version(), EventID: it.env.EventID}
 			if it.invalid != nil {

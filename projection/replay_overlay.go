@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 )
 
@@ -208,7 +209,7 @@ func (t *overlayTx) Stuck(ctx context.Context, orderIDs []string) (map[string]*S
 		s.Letters = slices.DeleteFunc(append(s.Letters, t.o.letters[id]...), func(l OpenLetter) bool { return t.o.closed[l.ID] })
 		if len(t.o.parked[id]) > 0 || len(t.o.unparked[id]) > 0 {
 			s.FirstParked = 0
-			first, err := t.Parked(ctx, id, nil, 1)
+			first, _, err := t.Parked(ctx, id, nil, 1, math.MaxInt64)
 			if err != nil {
 				return nil, err
 			}
@@ -224,14 +225,16 @@ func (t *overlayTx) Stuck(ctx context.Context, orderIDs []string) (map[string]*S
 }
 
 // Parked implements Tx.
-func (t *overlayTx) Parked(ctx context.Context, orderID string, after *ParkedEvent, limit int) ([]*ParkedEvent, error) {
+func (t *overlayTx) Parked(ctx context.Context, orderID string, after *ParkedEvent, limit int, maxBytes int64) ([]*ParkedEvent, bool, error) {
 	gone := t.o.unparked[orderID]
-	stored, err := t.Tx.Parked(ctx, orderID, after, limit+len(gone))
+	stored, more, err := t.Tx.Parked(ctx, orderID, after, limit+len(gone), maxBytes)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	last := len(stored) - 1
 	for _, p := range t.o.parked[orderID] {
-		if after == nil || compareParked(p, after) > 0 {
+		// What the store has beyond what it gave may come before what the overlay has.
+		if (after == nil || compareParked(p, after) > 0) && (!more || compareParked(p, stored[last]) < 0) {
 			copied := *p
 			stored = append(stored, &copied)
 		}
@@ -241,7 +244,7 @@ func (t *overlayTx) Parked(ctx context.Context, orderID string, after *ParkedEve
 	})
 	slices.SortFunc(stored, compareParked)
 	stored = slices.CompactFunc(stored, sameParked)
-	return stored[:min(len(stored), limit)], nil
+	return stored[:min(len(stored), limit)], more || len(stored) > limit, nil
 }
 
 func sameParked(a, b *ParkedEvent) bool {

@@ -19,6 +19,10 @@ type Store interface {
 // Tx is one transaction. Every method handles a whole batch: the number of
 // round trips does not depend on the number of rows.
 type Tx interface {
+	HeldTx
+	// NoteDeferred adds to the number of events that were parked only because their order was being drained.
+	NoteDeferred(ctx context.Context, key WatermarkKey, events int64) error
+
 	// Watermark locks the partition's watermark row until the end of the
 	// transaction. found is false when there is none.
 	Watermark(ctx context.Context, key WatermarkKey) (w Watermark, found bool, err error)
@@ -45,8 +49,9 @@ type Tx interface {
 	// Stuck returns what may hold these orders back. Orders with nothing of the kind are absent.
 	Stuck(ctx context.Context, orderIDs []string) (map[string]*Stuck, error)
 	// Parked returns up to limit parked events of one order, in the order of their
-	// turns, behind the one given or, with nil, from the first.
-	Parked(ctx context.Context, orderID string, after *ParkedEvent, limit int) ([]*ParkedEvent, error)
+	// turns, behind the one given or, with nil, from the first. It returns fewer when their values have more than
+	// maxBytes together, but at least one. more says that others are behind them.
+	Parked(ctx context.Context, orderID string, after *ParkedEvent, limit int, maxBytes int64) (events []*ParkedEvent, more bool, err error)
 	// Park keeps events; one that is kept already stays as it is.
 	Park(ctx context.Context, group string, events []*ParkedEvent) error
 	// Unpark removes parked events.
@@ -147,6 +152,7 @@ type DeadLetter struct {
 	Reason  Outcome
 	Detail  string // opens with the cause
 	Blocks  bool
+	WasHeld bool // it was a held record
 	// Superseded says that it was overtaken in the transaction that wrote it.
 	Superseded bool
 }

@@ -4,13 +4,37 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"slices"
 	"unicode/utf8"
 )
 
-// parkedPerStep bounds how many parked events of an order are in memory at once.
-const parkedPerStep = 256
+// Parked events of an order that are in memory at once, at most.
+const (
+	parkedPerStep = 256
+	parkedBytes   = 4 << 20
+)
+
+// budget is how many parked events a turn may still decide, and how many bytes of records. What is due
+// beyond the budget stays parked for the next turn.
+type budget struct {
+	events int
+	bytes  int64
+}
+
+// turnBudget is that of one transaction, whoever begins it: small enough to end long before its deadline.
+func turnBudget() budget { return budget{events: 1000, bytes: 8 << 20} }
+
+// unbounded is the budget of a fold in memory.
+func unbounded() budget { return budget{events: math.MaxInt, bytes: math.MaxInt64} }
+
+func (b *budget) spent() bool { return b.events <= 0 || b.bytes <= 0 }
+
+func (b *budget) spend(p *ParkedEvent) {
+	b.events--
+	b.bytes -= int64(len(p.Record.Value))
+}
 
 // turn decides events inside one transaction and collects what is to be
 // written. The orders of a turn are decided on what memory and one read say where that is
@@ -32,8 +56,11 @@ type turn struct {
 	older       map[coordinate]*Envelope // records read again; nil when gone
 	missing     map[coordinate]struct{}  // records to read again before this turn can be decided
 
-	// drainLimit bounds how many parked events are decided, or is negative for no bound.
-	drainLimit int
+	budget budget // for parked events
+	// deferred counts first decisions that park an event because its order is being drained.
+	deferred int64
+	// careful makes every order be decided on its locked row.
+	careful bool
 	// blamed holds parked events that the database refused when tried alone, with the reason.
 	blamed map[coordinate]string
 	// drained, when it is not nil, takes what became of the parked events whose turn came.
@@ -161,7 +188,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 // appends and repeats: the guard of the write catches everything else. It
 // reports false when the order has to be decided on its locked row.
 func (t *turn) decideFast(w *work) bool {
-	if w.base != nil && (w.base.Status != StatusOK || w.base.Decided) || t.batch == nil {
+	if w.base != nil && (w.base.Status != StatusOK || w.base.Decided) || t.batch == nil || t.careful {
 		return false
 	}
 	for _, it := range w.items {
@@ -225,8 +252,17 @@ func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {
 	it := w.substituted(t.decoder, original)
 	defer func() { original.outcome = it.outcome }()
 	if it.invalid != nil {
+		if it.rec.Offset < t.mark {
+			return nil
+		}
+		return t.refuse(ctx, w, it)
+	}
+	if w.unfinished && it.env.Version > w.row.Version {
+		// Parked events come first, and are beyond the budget: this one waits behind them.
+		it.outcome = Parked
+		w.parkItem(it)
 		if it.rec.Offset >= t.mark {
-			t.refuse(w, it)
+			t.deferred++
 		}
 		return nil
 	}
@@ -237,10 +273,7 @@ func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {
 		w.append(&it.env, it.rec, d.Next)
 		return t.drain(ctx, w)
 	case d.Outcome == Parked:
-		w.park(&ParkedEvent{
-			OrderID: w.orderID, Version: it.env.Version, EventID: it.env.EventID, Digest: it.env.Digest,
-			Type: it.env.Type, OccurredAt: it.env.OccurredAt, Record: *it.rec,
-		})
+		w.parkItem(it)
 	case d.Outcome.DeadLetters() && it.rec.Offset >= t.mark:
 		w.keep(t.letter(it.rec, &it.env, d))
 	}
@@ -248,10 +281,20 @@ func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {
 }
 
 // refuse keeps the letter of an invalid record. It holds its order back only if the version it names is still to come.
-func (t *turn) refuse(w *work, it *item) {
+func (t *turn) refuse(ctx context.Context, w *work, it *item) error {
 	letter := invalidLetter(t.group, it)
 	letter.Blocks = it.invalid.Version > w.row.Version
+	if letter.Blocks && w.unfinished {
+		// The version may be there already, parked beyond the budget.
+		before := &ParkedEvent{Version: it.invalid.Version, Record: Record{TopicPartition: TopicPartition{Partition: -1}, Offset: -1}}
+		there, _, err := t.tx.Parked(ctx, w.orderID, before, 1, parkedBytes)
+		if err != nil {
+			return fmt.Errorf("reading parked events: %w", err)
+		}
+		letter.Blocks = len(there) == 0 || there[0].Version != it.invalid.Version
+	}
 	w.keep(letter)
+	return nil
 }
 
 func invalidLetter(group string, it *item) *DeadLetter {
@@ -272,9 +315,13 @@ func (t *turn) letter(rec *Record, env *Envelope, d Decision) *DeadLetter {
 	}
 }
 
-// drain decides the parked events whose turn has come.
+// drain decides the parked events whose turn has come, within the turn's budget.
 func (t *turn) drain(ctx context.Context, w *work) error {
-	for w.pass(); t.drainLimit != 0; w.pass() {
+	for w.pass(); ; w.pass() {
+		if t.budget.spent() {
+			w.unfinished = w.isDue() || w.due()
+			return nil
+		}
 		if w.due() {
 			if err := t.loadParked(ctx, w); err != nil {
 				return err
@@ -282,16 +329,19 @@ func (t *turn) drain(ctx context.Context, w *work) error {
 		}
 		p := w.takeDue()
 		if p == nil {
+			w.unfinished = false
 			return nil
 		}
-		t.drainLimit--
+		t.budget.spend(p)
 		original := newItem(t.decoder, &p.Record)
 		it := substituted(t.decoder, w.decisions, &original)
 		if why, ok := t.blamed[coordinate{p.Record.Partition, p.Record.Offset}]; ok {
 			it.refuse(&DecodeError{Detail: why, OrderID: p.OrderID, EventID: p.EventID, Version: p.Version})
 		}
 		if it.invalid != nil {
-			t.refuse(w, it)
+			if err := t.refuse(ctx, w, it); err != nil {
+				return err
+			}
 			t.note(p, Invalid, it.invalid.Detail)
 			continue
 		}
@@ -304,7 +354,6 @@ func (t *turn) drain(ctx context.Context, w *work) error {
 		}
 		t.note(p, d.Outcome, d.Detail)
 	}
-	return nil
 }
 
 func (t *turn) note(p *ParkedEvent, outcome Outcome, detail string) {
@@ -323,15 +372,15 @@ func (t *turn) loadParked(ctx context.Context, w *work) error {
 	if len(w.unparked) > 0 {
 		after = w.unparked[len(w.unparked)-1]
 	}
-	next, err := t.tx.Parked(ctx, w.orderID, after, parkedPerStep)
+	next, more, err := t.tx.Parked(ctx, w.orderID, after, min(parkedPerStep, t.budget.events), parkedBytes)
 	if err != nil {
 		return fmt.Errorf("reading parked events: %w", err)
 	}
 	for _, p := range next {
 		p.stored = true
 	}
-	w.parked, w.more = next, len(next) == parkedPerStep
-	if w.more {
+	w.parked, w.more = next, more
+	if w.more && len(next) > 0 {
 		w.first = next[len(next)-1].Version
 	}
 	return t.loadArchive(ctx, []*work{w})
@@ -539,6 +588,17 @@ func (t *turn) keep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unfinished returns the orders whose next parked event is due, but beyond the budget.
+func (t *turn) unfinished() []string {
+	var ids []string
+	for _, w := range t.sorted {
+		if w.unfinished {
+			ids = append(ids, w.orderID)
+		}
+	}
+	return ids
 }
 
 func idsOf(works []*work) []string {

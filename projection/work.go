@@ -30,7 +30,9 @@ type work struct {
 	unparked []*ParkedEvent
 	letters  []*DeadLetter // new ones
 	open     []OpenLetter  // stored ones that block
-	overtake []int64       // of those, the ones that are overtaken
+	// unfinished says that the next parked event is due, but beyond the turn's budget.
+	unfinished bool
+	overtake   []int64 // of those, the ones that are overtaken
 
 	decisions []OperatorDecision // those that stand; read for locked rows only
 	effective map[*item]*item    // items as the decisions have them
@@ -98,14 +100,27 @@ func (w *work) appendEntry(entry LedgerEntry) {
 	w.appended++
 }
 
+func (w *work) parkItem(it *item) {
+	w.park(&ParkedEvent{
+		OrderID: w.orderID, Version: it.env.Version, EventID: it.env.EventID, Digest: it.env.Digest,
+		Type: it.env.Type, OccurredAt: it.env.OccurredAt, Record: *it.rec,
+	})
+}
+
 // park keeps an event until its turn comes. An event that waits already stays as it is.
 func (w *work) park(p *ParkedEvent) {
 	i, found := slices.BinarySearchFunc(w.parked, p, compareParked)
 	if found {
 		return
 	}
-	for _, other := range w.parked {
-		if other.Version == p.Version && other.EventID == p.EventID && other.Digest == p.Digest {
+	same := func(other *ParkedEvent) bool { return other.EventID == p.EventID && other.Digest == p.Digest }
+	for j := i; j < len(w.parked) && w.parked[j].Version == p.Version; j++ {
+		if same(w.parked[j]) {
+			return
+		}
+	}
+	for j := i - 1; j >= 0 && w.parked[j].Version == p.Version; j-- {
+		if same(w.parked[j]) {
 			return
 		}
 	}
@@ -129,7 +144,7 @@ func compareParked(a, b *ParkedEvent) int {
 
 // takeDue removes and returns the first parked event whose turn has come, or nil.
 func (w *work) takeDue() *ParkedEvent {
-	if len(w.parked) == 0 || w.parked[0].Version > w.row.Version+1 {
+	if !w.isDue() {
 		return nil
 	}
 	p := w.parked[0]
@@ -139,6 +154,9 @@ func (w *work) takeDue() *ParkedEvent {
 	}
 	return p
 }
+
+// isDue reports whether the turn of the window's first event has come.
+func (w *work) isDue() bool { return len(w.parked) > 0 && w.parked[0].Version <= w.row.Version+1 }
 
 // due reports whether the turn of an event behind the window may have come.
 func (w *work) due() bool {

@@ -19,9 +19,8 @@ import (
 const (
 	DefaultWriters      = 2
 	DefaultBatchTimeout = projection.DefaultBatchTimeout
-	DefaultHeldInterval = time.Second
-	// MaxFailures is how many failures of a held record's effect count before it becomes a dead letter.
-	MaxFailures = 16
+	// MaxFailures is how many failures of an effect count before it has failed for good.
+	MaxFailures = projection.MaxHeldFailures
 )
 
 // Config is what a Consumer is made of. Zero values mean the defaults.
@@ -44,9 +43,7 @@ type Config[T Tx] struct {
 	BatchTimeout time.Duration // deadline of one transaction
 	RetryBase    time.Duration // first pause after a failure
 	RetryCap     time.Duration // longest pause
-	HeldInterval time.Duration // between looks at held records
-	HeldBase     time.Duration // first pause before a held record is tried again (1 s)
-	HeldCap      time.Duration // longest pause (5 min)
+	Held         projection.HeldPolicy
 }
 
 // Validate names the first field that cannot be right. An effect without a policy is refused.
@@ -62,7 +59,7 @@ func (c *Config[T]) Validate() error {
 		return errors.New("consumer: Older is missing")
 	case c.Effect.Name() == "":
 		return errors.New("consumer: the effect has no name")
-	case c.Writers < 0 || c.BatchTimeout < 0 || c.RetryBase < 0 || c.RetryCap < 0 || c.HeldInterval < 0 || c.HeldBase < 0 || c.HeldCap < 0:
+	case c.Writers < 0 || c.BatchTimeout < 0 || c.RetryBase < 0 || c.RetryCap < 0:
 		return errors.New("consumer: a negative number or duration")
 	}
 	if err := c.Effect.Policy().Validate(); err != nil {
@@ -79,8 +76,9 @@ func (c *Config[T]) Validate() error {
 type Consumer[T Tx] struct {
 	cfg     Config[T]
 	log     *slog.Logger
-	metrics *metrics
+	metrics projection.MemberMetrics
 	retrier *projection.Retrier
+	held    *projection.HeldWorker[T]
 
 	mu sync.Mutex
 	// reached is the highest watermark that this process has seen of a partition: what is below it was dealt
@@ -109,16 +107,14 @@ func New[T Tx](cfg Config[T]) (*Consumer[T], error) {
 	cfg.BatchTimeout = cmp.Or(cfg.BatchTimeout, DefaultBatchTimeout)
 	cfg.RetryBase = cmp.Or(cfg.RetryBase, projection.DefaultRetryBase)
 	cfg.RetryCap = cmp.Or(cfg.RetryCap, projection.DefaultRetryCap)
-	cfg.HeldInterval = cmp.Or(cfg.HeldInterval, DefaultHeldInterval)
-	cfg.HeldBase = cmp.Or(cfg.HeldBase, time.Second)
-	cfg.HeldCap = cmp.Or(cfg.HeldCap, 5*time.Minute)
 	c := &Consumer[T]{
-		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registerer), reached: make(map[projection.TopicPartition]int64),
+		cfg: cfg, log: cfg.Logger, metrics: projection.NewMemberMetrics(cfg.Registerer), reached: make(map[projection.TopicPartition]int64),
 	}
 	c.retrier = projection.NewRetrier(projection.RetrierConfig{
 		Slots: cfg.Writers, Timeout: cfg.BatchTimeout, Base: cfg.RetryBase, Cap: cfg.RetryCap,
 		Classify: c.classify, Hint: cfg.Hint, Retries: c.metrics.Retries,
 	})
+	c.held = c.newHeldWorker()
 	return c, nil
 }
 
@@ -191,11 +187,14 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic in the effect: %
 
 func (c *Consumer[T]) classify(err error) projection.Failure {
 	var panicked *panicError
+	var failed *failedError
 	switch {
 	case errors.As(err, &panicked):
 		return projection.BadData
 	case errors.Is(err, errLostRace):
 		return projection.LostRace
+	case errors.As(err, &failed):
+		return projection.Unhealthy
 	}
 	return c.cfg.Store.Classify(err)
 }

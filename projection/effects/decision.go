@@ -18,7 +18,6 @@ type item struct {
 	again   bool // read again on purpose: the policy decides
 	outcome projection.Outcome
 	detail  string // why, for a dead letter
-	failed  error  // why it is held
 	effect  string // what became of it, once it is consumed
 	blamed  bool
 }
@@ -55,7 +54,7 @@ func (c *Consumer[T]) newItem(rec *projection.Record) item {
 // refuse makes the record an invalid one.
 func (it *item) refuse(why *projection.DecodeError) {
 	it.invalid, it.outcome, it.detail, it.wanted = why, projection.Invalid, why.Detail, false
-	it.effect, it.failed = "", nil
+	it.effect = ""
 }
 
 // letter is the dead letter of a refused record. It blocks nothing: the order's other events
@@ -89,15 +88,15 @@ func (e *olderNeeded) Error() string { return "older records are needed to decid
 // older are records that were read again, by place; nil for one that is gone.
 type older map[place]*projection.Envelope
 
-// decide finds out what is new among items, has it dealt with, and notes it as consumed. Letters and held
-// records are left to the caller.
+// decide finds out what is new among items, has it dealt with, and notes it as consumed. Letters are left to
+// the caller. An event whose effect fails makes a *failedError.
 func (c *Consumer[T]) decide(ctx context.Context, tx T, items []*item, seen older) error {
 	wanted := make([]*item, 0, len(items))
 	ids := make([]string, 0, len(items))
 	for _, it := range items {
 		if it.wanted {
 			// A transaction that is tried again begins anew.
-			it.outcome, it.detail, it.failed, it.effect = 0, "", nil, ""
+			it.outcome, it.detail, it.effect = 0, "", ""
 			wanted, ids = append(wanted, it), append(ids, it.event.EventID)
 		}
 	}
@@ -252,7 +251,7 @@ func (c *Consumer[T]) run(ctx context.Context, tx T, items []*item, effect strin
 		it.outcome, it.detail = v.Outcome, v.Detail
 		switch {
 		case v.Err != nil:
-			it.outcome, it.failed = projection.Parked, v.Err
+			return &failedError{record: it.event.Record, err: v.Err}
 		case v.Outcome == projection.Applied:
 			it.effect = effect
 		case v.Outcome == projection.Duplicate:

@@ -51,7 +51,7 @@ type Verdict struct {
 	// Invalid, Conflict or Illegal.
 	Outcome projection.Outcome
 	Detail  string // why, for a dead letter; opens with the cause
-	// Err, when it is not nil, says that the effect failed for a reason of this event's own that may pass. Nothing of it is
-	// written; it is held and tried again while others go on. Outcome does not count then.
+	// Err, when it is not nil, says that the effect failed for a reason of this event's own that may pass. The transaction
+	// rolls back. The event is held and tried again while others go on. Outcome does not count then.
 	Err error
 }

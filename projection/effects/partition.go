@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -20,76 +21,141 @@ type partition[T Tx] struct {
 	items  []item
 }
 
-// batch is a run of records of one partition, in offset order.
-type batch struct {
-	items []item
-	begin int64 // everything below is durable, as far as the member knows
-	next  int64 // the position once the batch is durable
-}
-
 // Handle implements projection.PartitionHandler.
 func (p *partition[T]) Handle(ctx context.Context, records []projection.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	b := &batch{items: p.items[:0], begin: p.Position()}
+	p.items = p.items[:0]
 	for i := range records {
 		it := p.consumer.newItem(&records[i])
 		it.event.Repeated = records[i].Offset < p.known
 		it.event.New = records[i].Offset >= p.logEnd
-		b.items = append(b.items, it)
-		b.next = records[i].Offset + 1
+		p.items = append(p.items, it)
 	}
-	p.items = b.items
 	defer clear(p.items) // they hold on to the records
-	return p.deal(ctx, b, older{})
+	retrier := p.consumer.retrier
+	return retrier.Run(ctx, retrier.Attempts(p.log, p.Key().TopicPartition), &batchJob[T]{partition: p, left: p.items, seen: older{}})
 }
 
 // Close implements projection.PartitionHandler.
 func (p *partition[T]) Close() {}
 
-// deal makes a batch durable. Failures that heal are waited out; a batch that takes too long is
-// halved; one that the database or the effect refuses is narrowed down to the record to blame.
-func (p *partition[T]) deal(ctx context.Context, b *batch, seen older) error {
-	c := p.consumer
-	tries := c.retrier.Attempts(p.log, p.Key().TopicPartition)
-	for {
-		err := c.retrier.Bounded(ctx, func(ctx context.Context) error { return p.apply(ctx, b, seen) })
-		if err == nil {
-			tries.Over()
+// batchJob makes the records of a batch durable. A piece is a record.
+type batchJob[T Tx] struct {
+	*partition[T]
+	left []item
+	seen older
+}
+
+// Left implements projection.Job.
+func (j *batchJob[T]) Left() int { return len(j.left) }
+
+// What implements projection.Job.
+func (j *batchJob[T]) What(n int) string {
+	return fmt.Sprintf("applying offsets %d to %d", j.left[0].event.Record.Offset, j.left[n-1].event.Record.Offset)
+}
+
+// Try implements projection.Job.
+func (j *batchJob[T]) Try(ctx context.Context, n int) error {
+	err := j.apply(ctx, j.left[:n], j.seen)
+	if _, rewind := isOneOf[*projection.RewindError](err); rewind {
+		j.consumer.metrics.Rewinds.Inc()
+	}
+	return j.pass(n, err)
+}
+
+func (j *batchJob[T]) pass(n int, err error) error {
+	if err == nil {
+		j.left = j.left[n:]
+	}
+	return err
+}
+
+// Answer implements projection.Job.
+func (j *batchJob[T]) Answer(ctx context.Context, err error) (bool, error) {
+	return j.consumer.answer(ctx, err, j.seen)
+}
+
+// Suspect implements projection.Job.
+func (j *batchJob[T]) Suspect(_ context.Context, n int, _ projection.Failure, err error) int {
+	return suspect(j.left[:n], err)
+}
+
+func suspect(items []item, err error) int {
+	failed, ok := isOneOf[*failedError](err)
+	if !ok {
+		return -1
+	}
+	return slices.IndexFunc(items, func(it item) bool { return it.event.Record == failed.record })
+}
+
+// Alone implements projection.Job: what the database or the effect refuses for its data is a dead letter, and every
+// other record is held.
+func (j *batchJob[T]) Alone(ctx context.Context, class projection.Failure, cause error) error {
+	c, it := j.consumer, &j.left[0]
+	rec := it.event.Record
+	if class == projection.BadData && !it.blamed {
+		j.log.Error("a record is refused, also when it is tried alone: dead letter", "offset", rec.Offset,
+			"order_id", it.event.OrderID, "event_id", it.event.EventID, "error", cause, "stack", stackOf(cause))
+		it.blame(cause)
+		c.metrics.Blamed.Inc()
+		cause = c.retrier.Bounded(ctx, func(ctx context.Context) error { return j.apply(ctx, j.left[:1], j.seen) })
+		if cause == nil || ctx.Err() != nil {
+			return j.pass(1, cause)
+		}
+		class = c.retrier.Classify(cause)
+	}
+	h := it.hold(cause.Error(), class.String())
+	if class.Counts() {
+		h.Counted = 1
+	}
+	h.Failures = 1
+	var counts projection.Counts
+	var trip *projection.BreakerTrip
+	err := c.retrier.Bounded(ctx, func(ctx context.Context) error {
+		return c.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) (err error) {
+			counts, trip, err = projection.HoldAlone(ctx, tx, &j.Progress, c.cfg.Control, h, j.Position(), rec.Offset+1, j.rivals(tx, it))
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	j.left = j.left[1:]
+	j.advanced(rec.Offset+1, trip)
+	c.metrics.Count(counts, 1)
+	j.log.Error("the effect of a record cannot be made while others can: the record is held", "offset", rec.Offset, "order_id", it.event.OrderID,
+		"event_id", it.event.EventID, "class", class.String(), "error", cause, "hint", "orderprojector held list; the record is tried again by itself")
+	return nil
+}
+
+// rivals are trials with records of other orders.
+func (j *batchJob[T]) rivals(tx T, it *item) []func(context.Context) error {
+	var trials []func(context.Context) error
+	for i := range j.left[1:] {
+		other := j.left[i+1]
+		if !other.wanted || other.event.OrderID == it.event.OrderID {
+			continue
+		}
+		trials = append(trials, func(ctx context.Context) error {
+			if err := j.consumer.decide(ctx, tx, []*item{&other}, j.seen); err != nil {
+				return err
+			}
+			if other.effect != effectApplied {
+				return fmt.Errorf("the record at offset %d has no effect", other.event.Record.Offset)
+			}
 			return nil
-		}
-		if _, rewind := isOneOf[*projection.RewindError](err); rewind {
-			tries.Over()
-			c.metrics.Rewinds.Inc()
-			return err
-		}
-		if needed, ok := isOneOf[*olderNeeded](err); ok {
-			if err = c.readOlder(ctx, needed, seen); err == nil {
-				continue
-			}
-		} else if ctx.Err() == nil {
-			class := c.retrier.Classify(err)
-			if (class == projection.TooSlow || class == projection.BadData) && len(b.items) > 1 {
-				p.log.Warn("splitting a batch", "records", len(b.items), "offset", b.items[0].event.Record.Offset, "error", err)
-				half := len(b.items) / 2
-				middle := b.items[half-1].event.Record.Offset + 1
-				if err := p.deal(ctx, &batch{items: b.items[:half], begin: b.begin, next: middle}, seen); err != nil {
-					return err
-				}
-				return p.deal(ctx, &batch{items: b.items[half:], begin: middle, next: b.next}, seen)
-			}
-			if it := &b.items[0]; class == projection.BadData && !it.blamed {
-				p.log.Error("a record is refused, also when it is tried alone: dead letter", "offset", it.event.Record.Offset,
-					"order_id", it.event.OrderID, "event_id", it.event.EventID, "error", err, "stack", stackOf(err))
-				it.blame(err)
-				c.metrics.Blamed.Inc()
-				continue
-			}
-		}
-		if err := tries.Pause(ctx, fmt.Sprintf("applying offsets %d to %d", b.begin, b.next-1), err); err != nil {
-			return err
-		}
+		})
+	}
+	return trials
+}
+
+// hold makes a held record of an item.
+func (it *item) hold(cause, class string) *projection.HeldRecord {
+	l := it.letter("")
+	return &projection.HeldRecord{
+		Record: l.Record, OrderID: l.OrderID, EventID: l.EventID, Version: l.Version, Type: l.Type, Cause: fmt.Sprintf("%.500s", cause), Class: class,
 	}
 }
 
@@ -111,44 +177,48 @@ func stackOf(err error) string {
 	return ""
 }
 
-// apply is one attempt at one batch: one transaction.
-func (p *partition[T]) apply(ctx context.Context, b *batch, seen older) error {
+// apply is one attempt at some records: one transaction.
+func (p *partition[T]) apply(ctx context.Context, records []item, seen older) error {
 	c := p.consumer
 	began := time.Now()
+	next := records[len(records)-1].event.Record.Offset + 1
 	var counts projection.Counts
 	var trip *projection.BreakerTrip
 	err := c.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) error {
-		mark, err := p.Fence(ctx, tx, b.begin)
+		mark, err := p.Fence(ctx, tx, p.Position())
 		if err != nil {
 			return err
 		}
-		items := make([]*item, 0, len(b.items))
-		for i := range b.items {
-			it := &b.items[i]
+		items := make([]*item, 0, len(records))
+		for i := range records {
+			it := &records[i]
 			it.again = it.event.Record.Offset < mark.NextOffset
 			items = append(items, it)
 		}
-		if err := c.decide(ctx, tx, items, seen); err != nil {
+		tried, joined, err := p.join(ctx, tx, items, mark.Counts[projection.Held])
+		if err != nil {
+			return err
+		}
+		if err := c.decide(ctx, tx, tried, seen); err != nil {
 			return err
 		}
 		// A record below the watermark has its place already, and makes no new letter.
-		firsts := items[:0]
-		for _, it := range items {
-			if !it.event.Record.Control && !it.again {
-				firsts = append(firsts, it)
-			}
-		}
+		again := func(it *item) bool { return it.event.Record.Control || it.again }
+		firsts := slices.DeleteFunc(items, again)
 		if err := c.keep(ctx, tx, firsts); err != nil {
+			return err
+		}
+		if err := c.hold(ctx, tx, slices.DeleteFunc(joined, again)); err != nil {
 			return err
 		}
 		counts = projection.Counts{}
 		for _, it := range firsts {
 			counts[it.outcome]++
 		}
-		if b.next <= mark.NextOffset {
+		if next <= mark.NextOffset {
 			return nil // read again: everything was counted the first time
 		}
-		if err := tx.AdvanceWatermark(ctx, p.Key(), b.next, counts, 0); err != nil {
+		if err := tx.AdvanceWatermark(ctx, p.Key(), next, counts, 0); err != nil {
 			return fmt.Errorf("advancing the watermark: %w", err)
 		}
 		trip, err = c.cfg.Control.Judge(ctx, tx, p.Key(), counts, func(maxOrders int64) []projection.Refusals {
@@ -159,35 +229,70 @@ func (p *partition[T]) apply(ctx context.Context, b *batch, seen older) error {
 	if err != nil {
 		return err
 	}
-	if trip != nil {
-		c.cfg.Control.Tripped(*trip)
-	}
-	p.Advanced(b.next)
-	c.reach(&p.Progress)
-	p.observe(b, counts, began)
+	p.advanced(next, trip)
+	p.observe(records, counts, began)
 	return nil
 }
 
-// keep writes the dead letters of refused records, and holds those whose effect failed.
+func (p *partition[T]) advanced(next int64, trip *projection.BreakerTrip) {
+	if trip != nil {
+		p.consumer.cfg.Control.Tripped(*trip)
+	}
+	p.Advanced(next)
+	p.consumer.reach(&p.Progress)
+}
+
+// join tells the records that are tried from those whose order has held records: these wait behind them.
+func (p *partition[T]) join(ctx context.Context, tx T, items []*item, held int64) (tried, joined []*item, err error) {
+	if held == 0 {
+		return items, nil, nil
+	}
+	ids := make([]string, 0, len(items))
+	for _, it := range items {
+		if it.wanted {
+			ids = append(ids, it.event.OrderID)
+		}
+	}
+	orders, err := tx.HeldOrders(ctx, p.Key(), ids)
+	if err != nil {
+		return nil, nil, fmt.Errorf("looking for held records: %w", err)
+	}
+	for _, it := range items {
+		if it.wanted && orders[it.event.OrderID] {
+			it.outcome, it.detail, it.effect = projection.Held, "", ""
+			joined = append(joined, it)
+		} else {
+			tried = append(tried, it)
+		}
+	}
+	return tried, joined, nil
+}
+
+func (c *Consumer[T]) hold(ctx context.Context, tx T, items []*item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	records := make([]*projection.HeldRecord, len(items))
+	for i, it := range items {
+		records[i] = it.hold("it waits behind an earlier held record of its order", projection.HeldQueued)
+	}
+	if _, err := tx.Hold(ctx, c.cfg.Group, records); err != nil {
+		return fmt.Errorf("holding records: %w", err)
+	}
+	return nil
+}
+
+// keep writes the dead letters of refused records.
 func (c *Consumer[T]) keep(ctx context.Context, tx T, items []*item) error {
 	var letters []*projection.DeadLetter
-	var held []Held
 	for _, it := range items {
-		switch {
-		case it.failed != nil:
-			held = append(held, Held{Record: *it.event.Record, OrderID: it.event.OrderID, EventID: it.event.EventID, Cause: it.failed.Error()})
-		case it.outcome.DeadLetters():
+		if it.outcome.DeadLetters() {
 			letters = append(letters, it.letter(c.cfg.Group))
 		}
 	}
 	if len(letters) > 0 {
 		if err := tx.AddLetters(ctx, letters); err != nil {
 			return fmt.Errorf("writing dead letters: %w", err)
-		}
-	}
-	if len(held) > 0 {
-		if err := tx.Hold(ctx, c.cfg.Group, held); err != nil {
-			return fmt.Errorf("holding records: %w", err)
 		}
 	}
 	return nil
@@ -226,12 +331,12 @@ func refusals(items []*item, maxOrders int64) []projection.Refusals {
 	return all
 }
 
-func (p *partition[T]) observe(b *batch, counts projection.Counts, began time.Time) {
+func (p *partition[T]) observe(records []item, counts projection.Counts, began time.Time) {
 	m := p.consumer.metrics
 	visible := int64(0)
 	var applied []*Event
-	for i := range b.items {
-		it := &b.items[i]
+	for i := range records {
+		it := &records[i]
 		if !it.event.Record.Control {
 			visible++
 		}
@@ -241,7 +346,7 @@ func (p *partition[T]) observe(b *batch, counts projection.Counts, began time.Ti
 	}
 	m.Count(counts, visible)
 	m.ApplyDuration.Observe(time.Since(began).Seconds())
-	m.BatchRecords.Observe(float64(len(b.items)))
+	m.BatchRecords.Observe(float64(len(records)))
 	p.consumer.committed(applied)
 }
 
@@ -279,8 +384,7 @@ func (p *partition[T]) Skip(ctx context.Context, to int64) error {
 		})
 	})
 	if err == nil {
-		p.Advanced(to)
-		c.reach(&p.Progress)
+		p.advanced(to, nil)
 	}
 	return err
 }

@@ -109,35 +109,62 @@ func (r *redrive[T]) pace(ctx context.Context) error {
 
 // one decides one letter again.
 func (r *redrive[T]) one(ctx context.Context, id int64) error {
-	c := r.consumer
-	seen := older{}
-	var blame error
-	for {
-		var result projection.RedriveResult
-		err := c.in(ctx, func(ctx context.Context, tx T) (err error) {
-			if result, err = r.decide(ctx, tx, id, seen, blame); err == nil && !r.req.Execute {
-				return errDryRun
-			}
-			return err
-		})
-		if err == nil || errors.Is(err, errDryRun) {
-			r.count(result)
-			return nil
+	job := &letterJob[T]{redrive: r, id: id, left: 1, seen: older{}}
+	retrier := r.consumer.retrier
+	return retrier.Run(ctx, retrier.Limited(r.consumer.log, redriveTries), job)
+}
+
+// redriveTries is how often a letter is tried while the failure is one that passes.
+const redriveTries = 8
+
+// letterJob decides one letter again: a job of one piece.
+type letterJob[T Tx] struct {
+	redrive *redrive[T]
+	id      int64
+	left    int
+	seen    older
+}
+
+// What implements projection.Job.
+func (j *letterJob[T]) What(int) string { return fmt.Sprintf("redriving dead letter %d", j.id) }
+
+// Left implements projection.Job.
+func (j *letterJob[T]) Left() int { return j.left }
+
+// Suspect implements projection.Job.
+func (j *letterJob[T]) Suspect(context.Context, int, projection.Failure, error) int { return 0 }
+
+// Answer implements projection.Job.
+func (j *letterJob[T]) Answer(ctx context.Context, err error) (bool, error) {
+	return j.redrive.consumer.answer(ctx, err, j.seen)
+}
+
+// Try implements projection.Job.
+func (j *letterJob[T]) Try(ctx context.Context, _ int) error { return j.try(ctx, nil) }
+
+func (j *letterJob[T]) try(ctx context.Context, blame error) error {
+	r := j.redrive
+	var result projection.RedriveResult
+	err := r.consumer.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) (err error) {
+		if result, err = r.decide(ctx, tx, j.id, j.seen, blame); err == nil && !r.req.Execute {
+			return errDryRun
 		}
-		if needed, ok := isOneOf[*olderNeeded](err); ok {
-			if err := c.readOlder(ctx, needed, seen); err != nil {
-				return err
-			}
-			continue
-		}
-		switch class := c.retrier.Classify(err); {
-		case class == projection.LostRace:
-		case class == projection.BadData && blame == nil:
-			blame = err
-		default:
-			return err
-		}
+		return err
+	})
+	if err == nil || errors.Is(err, errDryRun) {
+		j.left = 0
+		r.count(result)
+		return nil
 	}
+	return err
+}
+
+// Alone implements projection.Job: the letter stays open with one attempt more.
+func (j *letterJob[T]) Alone(ctx context.Context, class projection.Failure, cause error) error {
+	if _, failed := isOneOf[*failedError](cause); !failed && class != projection.BadData {
+		return cause
+	}
+	return j.redrive.consumer.retrier.Bounded(ctx, func(ctx context.Context) error { return j.try(ctx, cause) })
 }
 
 func (r *redrive[T]) decide(ctx context.Context, tx T, id int64, seen older, blame error) (projection.RedriveResult, error) {
@@ -156,6 +183,7 @@ func (r *redrive[T]) decide(ctx context.Context, tx T, id int64, seen older, bla
 	letter := letters[0]
 	result.OrderID, result.Version, result.EventID = letter.OrderID, letter.Version, letter.EventID
 	it := c.newItem(&letter.Record)
+	failed, isFailed := isOneOf[*failedError](blame)
 	if blame != nil {
 		it.blame(blame)
 	} else if err := c.decide(ctx, tx, []*item{&it}, seen); err != nil {
@@ -163,10 +191,10 @@ func (r *redrive[T]) decide(ctx context.Context, tx T, id int64, seen older, bla
 	}
 	change := projection.LetterChange{ID: id, Status: projection.LetterRedriven, Attempts: state.Attempts}
 	result.Outcome = it.outcome.String()
-	if it.failed != nil {
-		result.Outcome, it.outcome, it.detail = "failed", letter.Reason, "its effect failed: "+it.failed.Error()
+	if isFailed {
+		result.Outcome, it.outcome, it.detail = "failed", letter.Reason, "its effect failed: "+failed.Error()
 	}
-	if it.failed != nil || it.outcome.DeadLetters() {
+	if it.outcome.DeadLetters() {
 		change.Attempts++
 		change.Status = projection.LetterOpen
 		if change.Attempts >= r.req.MaxAttempts {

@@ -140,13 +140,14 @@ func (r *replay[T]) batch(ctx context.Context, records []projection.Record) erro
 			items = append(items, &it)
 		}
 	}
-	if err := r.decide(ctx, items, older{}); err != nil {
+	job := &replayJob[T]{replay: r, left: items, seen: older{}}
+	if err := c.retrier.Run(ctx, r.tries, job); err != nil {
 		return err
 	}
 	r.result.Records += int64(len(items))
 	for _, it := range items {
 		what := it.outcome.String()
-		if it.failed != nil {
+		if job.failed[it] {
 			what = "failed"
 		}
 		if it.effect == effectSuppressed {
@@ -163,56 +164,73 @@ func (r *replay[T]) batch(ctx context.Context, records []projection.Record) erro
 	return nil
 }
 
-// decide decides items in one transaction. A batch with a record that the database refuses is halved until that is alone: its
-// place is the letter that it has.
-func (r *replay[T]) decide(ctx context.Context, items []*item, seen older) error {
-	c := r.consumer
-	for {
-		err := c.retrier.Bounded(ctx, func(ctx context.Context) error {
-			err := c.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) error {
-				if err := c.claim(ctx, tx); err != nil {
-					return err
-				}
-				if err := c.decide(ctx, tx, items, seen); err != nil {
-					return err
-				}
-				if !r.cfg.Execute {
-					return errDryRun
-				}
-				return nil
-			})
-			if errors.Is(err, errDryRun) {
-				return nil
-			}
-			return err
-		})
-		if err == nil {
-			r.tries.Over()
-			return nil
-		}
-		if _, halt := isOneOf[*projection.HaltError](err); halt {
-			return err
-		}
-		if needed, ok := isOneOf[*olderNeeded](err); ok {
-			if err = c.readOlder(ctx, needed, seen); err == nil {
-				continue
-			}
-		} else if ctx.Err() == nil {
-			class := c.retrier.Classify(err)
-			if (class == projection.BadData || class == projection.TooSlow) && len(items) > 1 {
-				half := len(items) / 2
-				if err := r.decide(ctx, items[:half], seen); err != nil {
-					return err
-				}
-				return r.decide(ctx, items[half:], seen)
-			}
-			if class == projection.BadData {
-				items[0].blame(err)
-				continue
-			}
-		}
-		if err := r.tries.Pause(ctx, "replaying", err); err != nil {
-			return err
-		}
+// replayJob decides records again. A piece is a record. One that fails keeps the place that it has: its letter, or the held records.
+type replayJob[T Tx] struct {
+	*replay[T]
+	left   []*item
+	seen   older
+	failed map[*item]bool
+}
+
+// What implements projection.Job.
+func (j *replayJob[T]) What(n int) string {
+	return fmt.Sprintf("replaying offsets %d to %d", j.left[0].event.Record.Offset, j.left[n-1].event.Record.Offset)
+}
+
+// Left implements projection.Job.
+func (j *replayJob[T]) Left() int { return len(j.left) }
+
+// Answer implements projection.Job.
+func (j *replayJob[T]) Answer(ctx context.Context, err error) (bool, error) {
+	return j.consumer.answer(ctx, err, j.seen)
+}
+
+// Suspect implements projection.Job.
+func (j *replayJob[T]) Suspect(_ context.Context, n int, _ projection.Failure, err error) int {
+	failed, ok := isOneOf[*failedError](err)
+	if !ok {
+		return -1
 	}
+	return slices.IndexFunc(j.left[:n], func(it *item) bool { return it.event.Record == failed.record })
+}
+
+// Try implements projection.Job.
+func (j *replayJob[T]) Try(ctx context.Context, n int) error {
+	err := j.consumer.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) error {
+		if err := j.consumer.claim(ctx, tx); err != nil {
+			return err
+		}
+		if err := j.consumer.decide(ctx, tx, j.left[:n], j.seen); err != nil {
+			return err
+		}
+		if !j.cfg.Execute {
+			return errDryRun
+		}
+		return nil
+	})
+	if err == nil || errors.Is(err, errDryRun) {
+		j.left = j.left[n:]
+		return nil
+	}
+	return err
+}
+
+// Alone implements projection.Job.
+func (j *replayJob[T]) Alone(_ context.Context, class projection.Failure, cause error) error {
+	it := j.left[0]
+	_, failed := isOneOf[*failedError](cause)
+	switch {
+	case class == projection.BadData:
+		it.blame(cause)
+	case failed:
+		if j.failed == nil {
+			j.failed = make(map[*item]bool)
+		}
+		it.outcome, it.effect = projection.Held, ""
+		j.failed[it] = true
+	default:
+		return cause
+	}
+	j.left = j.left[1:]
+	return nil
 }

@@ -2,7 +2,6 @@ package effects
 
 import (
 	"context"
-	"time"
 
 	"github.com/orderprojector/orderprojector/projection"
 )
@@ -17,8 +16,7 @@ type Store[T Tx] interface {
 
 // Tx is one transaction. Every method handles a whole batch.
 type Tx interface {
-	projection.ProgressTx
-	projection.RefusalTx
+	projection.HeldTx
 
 	// ClaimGroup makes a consumer group a consumer's, unless it is somebody's already: a consumer's, or the projector's, which has watermarks
 	// without a claim. It returns whose the group is, "" for the projector.
@@ -28,19 +26,6 @@ type Tx interface {
 	Consumed(ctx context.Context, consumer string, eventIDs []string) (map[string]Consumed, error)
 	// AddConsumed notes events as consumed. It returns how many were added: fewer when another transaction came first.
 	AddConsumed(ctx context.Context, consumer string, events []Consumed) (added int, err error)
-
-	// AddLetters writes dead letters. A record that has one already keeps it as it is.
-	AddLetters(ctx context.Context, letters []*projection.DeadLetter) error
-
-	// Hold keeps records whose effect failed; one that is held already stays as it is.
-	Hold(ctx context.Context, group string, held []Held) error
-	// TakeHeld locks and returns up to limit held records of a group that are due and that nobody else has locked.
-	TakeHeld(ctx context.Context, group string, limit int) ([]Held, error)
-	// Postpone notes one more failure of a held record and when it is due again. It counts when the group has applied
-	// something since the failure before. It returns how many count by now.
-	Postpone(ctx context.Context, h Held, cause string, pause time.Duration) (counted int, err error)
-	// Release forgets a held record.
-	Release(ctx context.Context, h Held) error
 
 	// What follows works dead letters off, as projection.OperatorTx says.
 
@@ -69,14 +54,3 @@ const (
 	effectDuplicate  = "duplicate" // another event had the same effect before
 	effectSuppressed = "suppressed"
 )
-
-// Held is a record whose effect failed for a reason of its own.
-type Held struct {
-	ID      int64 // 0 until stored
-	Record  projection.Record
-	OrderID string
-	EventID string
-	Cause   string // of the latest failure
-	// Failures is how often it failed, Counted how many of them count: those while others succeeded.
-	Failures, Counted int
-}

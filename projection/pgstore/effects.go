@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,9 +18,6 @@ var (
 	sqlClaimGroup   = statement("consumer_claim")
 	sqlConsumedRead = statement("consumed_read")
 	sqlConsumedAdd  = statement("consumed_add")
-	sqlHeldAdd      = statement("held_add")
-	sqlHeldTake     = statement("held_take")
-	sqlHeldPostpone = statement("held_postpone")
 )
 
 var _ effects.Tx = (*tx)(nil)
@@ -89,48 +85,4 @@ func (t *tx) AddConsumed(ctx context.Context, consumer string, events []effects.
 	}
 	tag, err := t.Exec(ctx, sqlConsumedAdd, consumer, ids, digests, orders, what, topics, topicIDs, partitions, offsets)
 	return int(tag.RowsAffected()), err
-}
-
-// Hold implements effects.Tx.
-func (t *tx) Hold(ctx context.Context, group string, held []effects.Held) error {
-	var ids, events, causes []string
-	var recs records
-	for i := range held {
-		h := &held[i]
-		ids, events, causes = append(ids, storable(h.OrderID)), append(events, storable(h.EventID)), append(causes, storable(h.Cause))
-		recs.add(&h.Record)
-	}
-	_, err := t.Exec(ctx, sqlHeldAdd, group, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times, recs.timeTypes,
-		recs.keys, recs.values, recs.headers, ids, events, causes)
-	return err
-}
-
-// TakeHeld implements effects.Tx.
-func (t *tx) TakeHeld(ctx context.Context, group string, limit int) ([]effects.Held, error) {
-	rows, err := t.Query(ctx, sqlHeldTake, group, limit)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (effects.Held, error) {
-		var h effects.Held
-		r := &h.Record
-		var topicID uuid.UUID
-		var stored headers
-		err := row.Scan(&h.ID, &r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.LogAppendTime, &r.Key, &r.Value, &stored,
-			&h.OrderID, &h.EventID, &h.Cause, &h.Failures, &h.Counted)
-		r.TopicID, r.Headers = projection.TopicID(topicID), stored
-		return h, err
-	})
-}
-
-// Postpone implements effects.Tx.
-func (t *tx) Postpone(ctx context.Context, h effects.Held, cause string, pause time.Duration) (counted int, err error) {
-	err = t.QueryRow(ctx, sqlHeldPostpone, h.ID, storable(cause), pause).Scan(&counted)
-	return counted, err
-}
-
-// Release implements effects.Tx.
-func (t *tx) Release(ctx context.Context, h effects.Held) error {
-	_, err := t.Exec(ctx, `DELETE FROM held_records WHERE id = $1`, h.ID)
-	return err
 }

@@ -1,7 +1,9 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,7 +19,7 @@ func (s *Store) Classify(err error) projection.Failure {
 	}
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
-		return projection.Transient // the connection, not the database's verdict
+		return classifyOther(err)
 	}
 	switch code := pgErr.Code; {
 	case code == "23505" && ownKey(pgErr.ConstraintName):
@@ -28,14 +30,45 @@ func (s *Store) Classify(err error) projection.Failure {
 		return projection.BadData
 	case hasClass(code, "08", "53"),
 		strings.HasPrefix(code, "57P0"), // shutting down, crashed, starting up
-		code == "40001", code == "40P01", code == "55P03",
+		code == "40001", code == "40P01",
 		code == readOnly,                   // a failover is under way
 		code == "25P03" || code == "25P04", // idle_in_transaction_session_timeout, transaction_timeout
 		stale(code):
 		return projection.Transient
+	case code == "55P03": // lock_timeout
+		return projection.Locked
+	case code == "42501": // a grant is missing
+		return projection.Denied
 	}
 	return projection.Unhealthy
 }
+
+// classifyOther classifies what is not the database's verdict. Only what is known to be a matter of the connection
+// passes by itself.
+func classifyOther(err error) projection.Failure {
+	var commit *commitError
+	var connection *connectionError
+	switch {
+	case errors.As(err, &commit):
+		return projection.Unanswered
+	case errors.As(err, &connection), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err), pgconn.Timeout(err):
+		return projection.Transient
+	}
+	return projection.Unhealthy
+}
+
+// connectionError says that a connection was lost, or was not to be had.
+type connectionError struct{ error }
+
+func (e *connectionError) Unwrap() error { return e.error }
+
+// commitError says that COMMIT failed. Without an answer of the database it is unknown whether the transaction
+// took effect.
+type commitError struct{ err error }
+
+func (e *commitError) Error() string { return "COMMIT: " + e.err.Error() }
+func (e *commitError) Unwrap() error { return e.err }
 
 // readOnly is the SQLSTATE of a server that does not take writes.
 const readOnly = "25006"

@@ -32,7 +32,11 @@ var _ effects.Store[loyalty.Tx] = LoyaltyStore{}
 
 // InTx implements effects.Store.
 func (s LoyaltyStore) InTx(ctx context.Context, work func(context.Context, loyalty.Tx) error) error {
-	return s.Store.InTx(ctx, func(ctx context.Context, t projection.Tx) error { return work(ctx, t.(*tx)) })
+	return s.Store.InTx(ctx, func(ctx context.Context, t projection.Tx) error {
+		own := t.(*tx)
+		own.subject = &bookedPoints
+		return work(ctx, own)
+	})
 }
 
 // LockAccounts implements loyalty.Tx.

@@ -33,7 +33,11 @@ var (
 
 // InTx implements effects.Store.
 func (s NotificationStore) InTx(ctx context.Context, work func(context.Context, notifications.Tx) error) error {
-	return s.Store.InTx(ctx, func(ctx context.Context, t projection.Tx) error { return work(ctx, t.(*tx)) })
+	return s.Store.InTx(ctx, func(ctx context.Context, t projection.Tx) error {
+		own := t.(*tx)
+		own.subject = &queuedNotifications
+		return work(ctx, own)
+	})
 }
 
 // AddNotifications implements notifications.Tx.

@@ -80,6 +80,7 @@ type PartitionState struct {
 	Unsupported    int64     `json:"unsupported"`
 	Illegal        int64     `json:"illegal"`
 	Ignored        int64     `json:"ignored"`
+	Held           int64     `json:"held"`
 	LostOffsets    int64     `json:"lost_offsets"`
 	UpdatedAt      time.Time `json:"updated_at"`
 }
@@ -96,7 +97,7 @@ func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) 
 		// A recreated topic leaves the old one's watermarks behind: the newest counts.
 		status.Partitions, err = query[PartitionState](ctx, tx, "projection_watermarks", `
 			SELECT DISTINCT ON (kafka_topic, kafka_partition) kafka_topic, kafka_partition, next_offset AS watermark,
-			       applied, duplicate, stale, conflict, parked, invalid, unsupported, illegal, ignored, lost_offsets, updated_at
+			       applied, duplicate, stale, conflict, parked, invalid, unsupported, illegal, ignored, held, lost_offsets, updated_at
 			FROM projection_watermarks WHERE consumer_group = $1
 			ORDER BY kafka_topic, kafka_partition, updated_at DESC`, group)
 		if err != nil {

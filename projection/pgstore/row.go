@@ -21,7 +21,7 @@ func readRows(rows pgx.Rows, err error, into map[string]*projection.Row) error {
 	for rows.Next() {
 		row, err := readRow(rows.RawValues(), texts)
 		if err != nil {
-			return fmt.Errorf("decoding a row of order_rows: %w", err)
+			return fmt.Errorf("decoding a row of order_rows: %w", &projection.RowError{OrderID: string(rows.RawValues()[0]), Err: err})
 		}
 		into[row.OrderID] = row
 	}
@@ -61,7 +61,7 @@ func readRow(v [][]byte, texts interned) (*projection.Row, error) {
 			return nil, err
 		}
 		if arrays[i].n != arrays[0].n {
-			return nil, fmt.Errorf("order %q: ledger arrays of %d and %d elements", r.OrderID, arrays[0].n, arrays[i].n)
+			return nil, fmt.Errorf("ledger arrays of %d and %d elements", arrays[0].n, arrays[i].n)
 		}
 	}
 	r.Ledger = make([]projection.LedgerEntry, arrays[0].n)

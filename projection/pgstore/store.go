@@ -72,15 +72,15 @@ func New(pool *pgxpool.Pool) *Store {
 func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return &connectionError{err}
 	}
 	known := conn.Conn().PgConn().CustomData()
 	_, used := known[usedBefore]
-	err = pgx.BeginTxFunc(ctx, conn, s.txOptions, func(t pgx.Tx) error {
-		return work(ctx, &tx{Tx: t})
-	})
+	err = s.transact(ctx, conn.Conn(), work)
 	if err == nil {
 		known[usedBefore] = true
+	} else if sqlState(err) == "" && conn.Conn().IsClosed() {
+		err = &connectionError{err}
 	}
 	conn.Release()
 	switch {
@@ -103,11 +103,30 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 	return err
 }
 
+// transact tells a COMMIT without an answer from every other failure.
+func (s *Store) transact(ctx context.Context, conn *pgx.Conn, work func(context.Context, projection.Tx) error) error {
+	t, err := conn.BeginTx(ctx, s.txOptions)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Rollback(ctx) }()
+	if err := work(ctx, &tx{Tx: t, subject: &projectedOrders}); err != nil {
+		return err
+	}
+	if err := t.Commit(ctx); err != nil {
+		return &commitError{err}
+	}
+	return nil
+}
+
 // usedBefore marks connections on which a transaction has worked.
 const usedBefore = "orderprojector used before"
 
 // tx implements projection.Tx.
-type tx struct{ pgx.Tx }
+type tx struct {
+	pgx.Tx
+	subject *subject
+}
 
 func watermarkArgs(key projection.WatermarkKey) []any {
 	return []any{key.Group, key.Topic, uuid.UUID(key.TopicID), key.Partition}
@@ -116,7 +135,7 @@ func watermarkArgs(key projection.WatermarkKey) []any {
 func (t *tx) Watermark(ctx context.Context, key projection.WatermarkKey) (w projection.Watermark, found bool, err error) {
 	into := []any{&w.NextOffset, &w.Generation}
 	for i := range w.Counts {
-		into = append(into, &w.Counts[i])
+		into = append(into, &w.Counts[i]) // as the statement has them
 	}
 	into = append(into, &w.SkipFrom, &w.SkipTo)
 	err = t.QueryRow(ctx, sqlWatermarkLock, watermarkArgs(key)...).Scan(into...)
@@ -336,27 +355,29 @@ func (t *tx) Stuck(ctx context.Context, orderIDs []string) (map[string]*projecti
 	return all, rows.Err()
 }
 
-func (t *tx) Parked(ctx context.Context, orderID string, after *projection.ParkedEvent, limit int) ([]*projection.ParkedEvent, error) {
-	args := []any{orderID, int64(0), int32(-1), int64(-1), "", []byte{}, limit}
+func (t *tx) Parked(ctx context.Context, orderID string, after *projection.ParkedEvent, limit int, maxBytes int64) ([]*projection.ParkedEvent, bool, error) {
+	args := []any{orderID, int64(0), int32(-1), int64(-1), "", []byte{}, limit, maxBytes}
 	if after != nil {
-		args = []any{orderID, after.Version, after.Record.Partition, after.Record.Offset, after.EventID, after.Digest[:], limit}
+		args = []any{orderID, after.Version, after.Record.Partition, after.Record.Offset, after.EventID, after.Digest[:], limit, maxBytes}
 	}
 	rows, err := t.Query(ctx, sqlParkedRead, args...)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*projection.ParkedEvent, error) {
+	more := false
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*projection.ParkedEvent, error) {
 		p := &projection.ParkedEvent{OrderID: orderID}
 		r := &p.Record
 		var digest []byte
 		var topicID uuid.UUID
 		var stored headers
 		err := row.Scan(&p.Version, &p.EventID, &digest, &p.Type, &p.OccurredAt,
-			&r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.Key, &r.Value, &stored, &r.LogAppendTime)
+			&r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.Key, &r.Value, &stored, &r.LogAppendTime, &more)
 		copy(p.Digest[:], digest)
 		r.TopicID, r.Headers = projection.TopicID(topicID), stored
 		return p, err
 	})
+	return events, more, err
 }
 
 // records collects the columns that parked events and letters share.
@@ -425,7 +446,7 @@ func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) e
 	var (
 		groups, ids, events, reasons, details, types []string
 		versions                                     []int64
-		blocks, superseded                           []bool
+		blocks, superseded, held                     []bool
 		recs                                         records
 	)
 	type place struct {
@@ -444,9 +465,10 @@ func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) e
 		ids, versions, events = append(ids, l.OrderID), append(versions, l.Version), append(events, l.EventID)
 		reasons, details = append(reasons, l.Reason.String()), append(details, storable(l.Detail))
 		blocks, superseded, types = append(blocks, l.Blocks), append(superseded, l.Superseded), append(types, l.Type)
+		held = append(held, l.WasHeld)
 	}
 	_, err := t.Exec(ctx, sqlLettersAdd, groups, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times,
-		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types)
+		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types, held)
 	return err
 }
 

@@ -76,13 +76,13 @@ func watermarks(s *suite) {
 		s.equal("found", false, found)
 		s.must(tx.InsertWatermark(ctx, key(), 5))
 		s.must(tx.InsertWatermark(ctx, key(), 9)) // there is one: it stays
-		s.must(tx.AdvanceWatermark(ctx, key(), 20, projection.Counts{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0))
+		s.must(tx.AdvanceWatermark(ctx, key(), 20, projection.Counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0))
 		s.must(tx.AdvanceWatermark(ctx, key(), 10, projection.Counts{1}, 0)) // never lower
 	})
 	s.tx(func(ctx context.Context, tx projection.Tx) {
 		w, found, err := tx.Watermark(ctx, key())
 		s.must(err)
-		s.equal("watermark", projection.Watermark{NextOffset: 20, Generation: 1, Counts: projection.Counts{2, 2, 3, 4, 5, 6, 7, 8, 9}}, w)
+		s.equal("watermark", projection.Watermark{NextOffset: 20, Generation: 1, Counts: projection.Counts{2, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, w)
 		s.equal("found", true, found)
 		anew := key()
 		anew.TopicID = projection.TopicID{8}
@@ -267,22 +267,27 @@ func parkedEvents(s *suite) {
 		s.must(tx.Park(ctx, "g", []*projection.ParkedEvent{parked("a", 3, 99, 1)})) // kept already
 	})
 	s.tx(func(ctx context.Context, tx projection.Tx) {
-		all, err := tx.Parked(ctx, "a", nil, 10)
-		s.must(err)
-		s.equal("in the order of their turns", []*projection.ParkedEvent{twin, first, second}, all)
-		page, err := tx.Parked(ctx, "a", twin, 1)
-		s.must(err)
-		s.equal("next page", []*projection.ParkedEvent{first}, page)
-		huge, err := tx.Parked(ctx, "b", nil, 10)
+		parked := func(what, id string, after *projection.ParkedEvent, limit int, maxBytes int64, wantMore bool, want ...*projection.ParkedEvent) {
+			events, more, err := tx.Parked(ctx, id, after, limit, maxBytes)
+			s.must(err)
+			s.equal(what, want, events)
+			s.equal(what+": more", wantMore, more)
+		}
+		const unbounded = 1 << 40
+		size := int64(len(twin.Record.Value))
+		parked("in the order of their turns", "a", nil, 10, unbounded, false, twin, first, second)
+		parked("all that there are", "a", nil, 3, unbounded, false, twin, first, second)
+		parked("next page", "a", twin, 1, unbounded, true, first)
+		parked("as many bytes as are allowed", "a", nil, 10, size+1, true, twin, first)
+		parked("one that is too large by itself", "a", nil, 10, 1, true, twin)
+		huge, _, err := tx.Parked(ctx, "b", nil, 10, unbounded)
 		s.must(err)
 		s.equal("null key, exact version", []*projection.ParkedEvent{noKey}, huge)
 		stuck, err := tx.Stuck(ctx, []string{"a", "b", "c"})
 		s.must(err)
 		s.equal("stuck", map[string]*projection.Stuck{"a": {FirstParked: 3}, "b": {FirstParked: 9007199254740993}}, stuck)
 		s.must(tx.Unpark(ctx, []*projection.ParkedEvent{twin, noKey}))
-		rest, err := tx.Parked(ctx, "a", nil, 10)
-		s.must(err)
-		s.equal("rest", []*projection.ParkedEvent{first, second}, rest)
+		parked("rest", "a", nil, 10, unbounded, false, first, second)
 	})
 }
 

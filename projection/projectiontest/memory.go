@@ -40,6 +40,7 @@ type state struct {
 	letters  []StoredLetter
 	marks    map[projection.WatermarkKey]projection.Watermark
 	lastMark []projection.WatermarkKey
+	held     []projection.HeldRecord
 
 	decisions []projection.OperatorDecision
 	audit     []projection.AuditEntry
@@ -71,7 +72,7 @@ func NewMemory() *Memory {
 func (s state) clone() state {
 	c := state{
 		rows: maps.Clone(s.rows), archive: maps.Clone(s.archive), parked: maps.Clone(s.parked),
-		letters: slices.Clone(s.letters), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
+		letters: slices.Clone(s.letters), held: slices.Clone(s.held), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
 		decisions: slices.Clone(s.decisions), audit: slices.Clone(s.audit), jobs: slices.Clone(s.jobs), lastID: s.lastID,
 		control: s.control.clone(),
 	}
@@ -327,15 +328,19 @@ func turnOf(a, b *projection.ParkedEvent) int {
 	return 0
 }
 
-func (t *memoryTx) Parked(_ context.Context, orderID string, after *projection.ParkedEvent, limit int) ([]*projection.ParkedEvent, error) {
-	var next []*projection.ParkedEvent
+func (t *memoryTx) Parked(_ context.Context, orderID string, after *projection.ParkedEvent, limit int, maxBytes int64) (next []*projection.ParkedEvent, more bool, err error) {
 	for _, p := range t.parked[orderID] {
-		if (after == nil || turnOf(p, after) > 0) && len(next) < limit {
-			copied := *p
-			next = append(next, &copied)
+		if after != nil && turnOf(p, after) <= 0 {
+			continue
 		}
+		if len(next) == limit || maxBytes <= 0 {
+			return next, true, nil
+		}
+		copied := *p
+		next = append(next, &copied)
+		maxBytes -= int64(len(p.Record.Value))
 	}
-	return next, nil
+	return next, false, nil
 }
 
 func sameParked(a, b *projection.ParkedEvent) bool {
@@ -425,7 +430,8 @@ func (t *memoryTx) Drainable(_ context.Context, after string, limit int) (due []
 		}
 		isDue := len(t.parked[id]) > 0 && t.parked[id][0].Version <= version+1
 		for _, l := range t.letters {
-			isDue = isDue || l.OrderID == id && l.Blocks && open(l.Status) && l.Version <= version
+			beside := l.WasHeld && l.Version == version+1 && (t.rows[id] == nil || t.rows[id].Status != projection.StatusBlocked)
+			isDue = isDue || l.OrderID == id && l.Blocks && open(l.Status) && (l.Version <= version || beside)
 		}
 		if isDue {
 			due = append(due, id)

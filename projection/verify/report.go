@@ -111,9 +111,11 @@ type Report struct {
 	Equal        int `json:"orders_equal"`
 	Differing    int `json:"orders_differing"`
 	Unverifiable int `json:"orders_unverifiable"` // the beginning is removed
-	// Held are orders that are behind the topic in both: what waits for a missing version, and what is blocked.
+	// Waiting and Blocked are orders that are behind the topic in both: they wait for a missing version, or for a dead letter.
 	Waiting int `json:"orders_waiting"`
 	Blocked int `json:"orders_blocked"`
+	// Held are orders with held records. Their rows are behind the topic, and are not compared.
+	Held int `json:"orders_held,omitempty"`
 
 	Causes map[Cause]int `json:"orders_by_cause"`
 	// Differences are the first of them, by order ID.

@@ -184,16 +184,31 @@ func (s *snapshot) decisions(ctx context.Context, ids []string, all map[string]*
 	return err
 }
 
+// held returns which orders of the projection have held records: the row of such an order is behind the topic.
+func (s *snapshot) held(ctx context.Context) (map[string]bool, error) {
+	rows, err := s.tx.Query(ctx, `SELECT DISTINCT order_id FROM held_records WHERE consumer_group = $1 AND kafka_topic = $2`, s.group, s.topic)
+	if err != nil {
+		return nil, fmt.Errorf("reading held_records: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	held := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		held[id] = true
+	}
+	return held, err
+}
+
 // account is the watermark of a partition.
 type account struct {
-	next   int64
-	counts projection.Counts
+	next     int64
+	counts   projection.Counts
+	deferred int64 // parked because their order was being drained
 }
 
 // accounts reads the watermarks of the topic as it is now. other reports
 // whether there are some of an older topic of the same name.
 func (s *snapshot) accounts(ctx context.Context) (marks map[int32]account, other bool, err error) {
-	rows, err := s.tx.Query(ctx, `SELECT topic_id, kafka_partition, next_offset, ignored, invalid, duplicate, stale, conflict, parked, unsupported, illegal, applied
+	rows, err := s.tx.Query(ctx, `SELECT topic_id, kafka_partition, next_offset, ignored, invalid, duplicate, stale, conflict, parked, unsupported, illegal, applied, held, deferred
 		FROM projection_watermarks WHERE consumer_group = $1 AND kafka_topic = $2`, s.group, s.topic)
 	if err != nil {
 		return nil, false, fmt.Errorf("reading the watermarks: %w", err)
@@ -207,7 +222,7 @@ func (s *snapshot) accounts(ctx context.Context) (marks map[int32]account, other
 		c := &a.counts
 		if err := rows.Scan(&id, &partition, &a.next, &c[projection.Ignored], &c[projection.Invalid], &c[projection.Duplicate],
 			&c[projection.Stale], &c[projection.Conflict], &c[projection.Parked], &c[projection.Unsupported], &c[projection.Illegal],
-			&c[projection.Applied]); err != nil {
+			&c[projection.Applied], &c[projection.Held], &a.deferred); err != nil {
 			return nil, false, fmt.Errorf("reading the watermarks: %w", err)
 		}
 		if id.Bytes != s.id {

@@ -30,6 +30,7 @@ var meanings = map[projection.Outcome]string{
 	projection.Invalid:     "not an event: dead letter",
 	projection.Unsupported: "unknown type or version: dead letter, the order waits",
 	projection.Illegal:     "refused by the state machine: dead letter, the order waits",
+	projection.Held:        "could not be written while others could: tried again",
 	projection.Ignored:     "tombstone: counted, erases nothing",
 }
 

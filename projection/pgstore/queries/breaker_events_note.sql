@@ -1,6 +1,6 @@
 -- Nothing is noted while nothing is counted, or when another member did it just now.
 WITH total AS (
-    SELECT coalesce(sum(applied + duplicate + stale + conflict + parked + invalid + unsupported + illegal + ignored), 0)::bigint AS events
+    SELECT coalesce(sum(applied + duplicate + stale + conflict + parked + invalid + unsupported + illegal + ignored + held), 0)::bigint AS events
     FROM projection_watermarks WHERE consumer_group = $1
 ), last AS (
     SELECT noted_at, events FROM breaker_events WHERE consumer_group = $1 ORDER BY noted_at DESC LIMIT 1

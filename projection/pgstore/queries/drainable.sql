@@ -18,7 +18,9 @@ WITH RECURSIVE parked (order_id, n) AS (
 SELECT c.order_id,
        EXISTS (SELECT FROM parked_events p WHERE p.order_id = c.order_id AND p.version <= coalesce(r.version, 0) + 1)
        OR EXISTS (SELECT FROM dead_letters l WHERE l.order_id = c.order_id AND l.blocks
-                  AND l.status IN ('open', 'exhausted') AND l.version <= r.version)
+                  AND l.status IN ('open', 'exhausted')
+                  -- a letter of a held record was written without its order's row
+                  AND (l.version <= r.version OR l.was_held AND l.version = coalesce(r.version, 0) + 1 AND r.projection_status IS DISTINCT FROM 'blocked'))
 FROM candidates c
 LEFT JOIN order_rows r ON r.order_id = c.order_id
 ORDER BY c.order_id

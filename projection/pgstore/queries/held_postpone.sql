@@ -1,4 +1,3 @@
-UPDATE held_records AS h
-SET failures = h.failures + 1, counted = h.counted + 1, cause = $2, due_at = now() + $3
-WHERE h.id = $1
-RETURNING counted
+UPDATE held_records
+SET failures = $2, counted = $3, cause = $4, class = $5, due_at = now() + $6, failed_at = now()
+WHERE id = $1

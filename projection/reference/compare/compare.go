@@ -305,7 +305,7 @@ func watermarks(ctx context.Context, result *reference.Result, db Querier, group
 		return err
 	}
 	rows, err := db.Query(ctx, `SELECT kafka_topic, topic_id, kafka_partition, next_offset, ignored, invalid, duplicate,
-		stale, conflict, parked, unsupported, illegal, applied
+		stale, conflict, parked, unsupported, illegal, applied, held
 		FROM projection_watermarks WHERE consumer_group = $1
 		ORDER BY kafka_topic COLLATE "C", topic_id, kafka_partition`, group)
 	if err != nil {
@@ -320,7 +320,7 @@ func watermarks(ctx context.Context, result *reference.Result, db Querier, group
 		c := &got.Counts
 		if err := rows.Scan(&log.Topic, &topicID, &log.Partition, &got.NextOffset,
 			&c[projection.Ignored], &c[projection.Invalid], &c[projection.Duplicate], &c[projection.Stale], &c[projection.Conflict],
-			&c[projection.Parked], &c[projection.Unsupported], &c[projection.Illegal], &c[projection.Applied]); err != nil {
+			&c[projection.Parked], &c[projection.Unsupported], &c[projection.Illegal], &c[projection.Applied], &c[projection.Held]); err != nil {
 			return fmt.Errorf("reading %s: %w", relation, err)
 		}
 		log.TopicID = topicID.Bytes
