@@ -77,6 +77,13 @@ func (p *partition) holdOne(ctx context.Context, one *batch, others []item, clas
 	var trip *BreakerTrip
 	err := pr.bounded(ctx, func(ctx context.Context) error {
 		return pr.cfg.Store.InTx(ctx, func(ctx context.Context, tx Tx) (err error) {
+			if pr.cfg.NeverHold {
+				if err := Prove(ctx, tx, p.key.Group, it.orderID, p.rivals(tx, it.orderID, others)); err != nil {
+					return err
+				}
+				return &endError{fmt.Errorf("the record of order %s at %s offset %d cannot be written while others can: %w",
+					quoted(it.orderID), p.key.TopicPartition, it.rec.Offset, cause)}
+			}
 			counts, trip, err = HoldAlone(ctx, tx, &p.Progress, pr.cfg.Control, h, one.begin, one.next, p.rivals(tx, it.orderID, others))
 			return err
 		})

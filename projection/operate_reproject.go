@@ -262,6 +262,9 @@ func (a *action) reproject(result *ReprojectResult, c *collection, before func(*
 	if err := a.settleLetters(result, t, w, letters, outcomes); err != nil {
 		return err
 	}
+	if err := a.releaseFolded(c.orderID, outcomes); err != nil {
+		return err
+	}
 	result.After, result.Records, result.Parked = standing(w.row), len(records), len(w.parked)
 	return audit(a, result)
 }
@@ -442,4 +445,22 @@ func settledStatus(was LetterStatus, folded *DeadLetter, first Outcome) LetterSt
 		return LetterSuperseded
 	}
 	return LetterOpen
+}
+
+// releaseFolded takes the order's held records out of their queues that the fold has decided.
+func (a *action) releaseFolded(orderID string, outcomes map[place]Outcome) error {
+	held, err := a.HeldOf(a.ctx, a.o.cfg.Group, orderID)
+	if err != nil {
+		return fmt.Errorf("reading the order's held records: %w", err)
+	}
+	for _, h := range held {
+		outcome, folded := outcomes[place{h.Record.TopicPartition, h.Record.Offset}]
+		if !folded {
+			continue
+		}
+		if err := leave(a.ctx, a, a.o.cfg.Group, h, outcome); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -42,6 +42,8 @@ type OperatorTx interface {
 	// ReplaceOrder replaces an order: its locked row, which has the version and
 	// revision given, its archive and its parked events. w.Row holds the newest ledger entries, w.Archive the others.
 	ReplaceOrder(ctx context.Context, group string, w *RowWrite, parked []*ParkedEvent) error
+	// HeldOf locks the group's held records of an order, in the order of their logs.
+	HeldOf(ctx context.Context, group, orderID string) ([]*HeldRecord, error)
 	// LockWatermarks locks the group's watermarks of a topic, by partition, and returns them.
 	LockWatermarks(ctx context.Context, group, topic string, id TopicID) (map[int32]int64, error)
 

@@ -43,6 +43,8 @@ type ProjectorConfig struct {
 	RetryBase     time.Duration // first pause after a failure
 	RetryCap      time.Duration // longest pause
 	Held          HeldPolicy    // when held records are tried again
+	// NeverHold ends the work with an error that names the record, where the record would be held.
+	NeverHold bool
 }
 
 // Validate names the first field that cannot be right.

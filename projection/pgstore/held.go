@@ -18,6 +18,7 @@ var (
 	sqlHeldLock     = statement("held_lock")
 	sqlHeldPostpone = statement("held_postpone")
 	sqlHeldOrders   = statement("held_orders")
+	sqlHeldOfOrder  = statement("held_of_order")
 )
 
 // subject is what a kind of consumer writes for an order.
@@ -95,6 +96,15 @@ func (t *tx) TakeHeld(ctx context.Context, group string) (*projection.HeldRecord
 // LockHeld implements projection.HeldTx.
 func (t *tx) LockHeld(ctx context.Context, group string, id int64) (*projection.HeldRecord, error) {
 	return scanHeld(t.QueryRow(ctx, sqlHeldLock, group, id))
+}
+
+// HeldOf implements projection.OperatorTx.
+func (t *tx) HeldOf(ctx context.Context, group, orderID string) ([]*projection.HeldRecord, error) {
+	rows, err := t.Query(ctx, sqlHeldOfOrder, group, storable(orderID))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*projection.HeldRecord, error) { return scanHeld(row) })
 }
 
 func scanHeld(row pgx.Row) (*projection.HeldRecord, error) {

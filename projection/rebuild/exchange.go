@@ -29,7 +29,7 @@ func lockLive(ctx context.Context, tx pgx.Tx, s schemas) error {
 	if err := lockTimeout(ctx, tx, writersTimeout); err != nil {
 		return err
 	}
-	for _, table := range []string{"projection_watermarks", "order_rows", "order_ledger_archive", "parked_events", "dead_letters", "operator_decisions"} {
+	for _, table := range []string{"projection_watermarks", "order_rows", "order_ledger_archive", "parked_events", "dead_letters", "held_records", "operator_decisions"} {
 		if _, err := tx.Exec(ctx, `LOCK TABLE `+quote(s.live, table)+` IN EXCLUSIVE MODE`); err != nil {
 			return fmt.Errorf("locking %s against writers: %w", table, err)
 		}
@@ -71,6 +71,9 @@ func (r *run) exchange(ctx context.Context, tx pgx.Tx) (readersWait time.Time, e
 		}
 		return r.watermarks(ctx, tx)
 	}); err != nil {
+		return readersWait, err
+	}
+	if err := r.holdAgain(ctx, tx); err != nil {
 		return readersWait, err
 	}
 	if err := r.conclusion(ctx, tx); err != nil {
@@ -203,7 +206,7 @@ func (r *run) keepOld(ctx context.Context, tx pgx.Tx) error {
 	if err := createSchema(ctx, tx, r.schemas, r.old); err != nil {
 		return err
 	}
-	for _, table := range []string{"projection_watermarks", "dead_letters"} {
+	for _, table := range []string{"projection_watermarks", "dead_letters", "held_records"} {
 		if err := createLike(ctx, tx, r.schemas, r.old, table); err != nil {
 			return err
 		}
@@ -217,6 +220,9 @@ func (r *run) keepOld(ctx context.Context, tx pgx.Tx) error {
 		{`INSERT INTO old.dead_letters OVERRIDING USER VALUE SELECT * FROM live.dead_letters
 			WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND status IN ('open', 'exhausted') ORDER BY id`, []any{r.group, r.topic, r.id}},
 		{`UPDATE old.dead_letters SET status = 'open'`, nil},
+		// The fold has decided the records that are held now. They belong to the tables that leave.
+		{`WITH held AS (DELETE FROM live.held_records WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 RETURNING *)
+			INSERT INTO old.held_records OVERRIDING USER VALUE SELECT * FROM held ORDER BY id`, []any{r.group, r.topic, r.id}},
 		{`CREATE TABLE old.decisions_seen AS SELECT id, undone_at IS NOT NULL AS undone FROM live.operator_decisions`, nil},
 		{`CREATE TABLE old.letters_closed (letter_id bigint PRIMARY KEY)`, nil},
 		{`CREATE TABLE old.rebuild_set AS SELECT $1::bigint AS rebuild_id, 'old'::text AS kind, $2::bigint AS schema_version,
@@ -260,6 +266,21 @@ func (r *run) watermarks(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// holdAgain brings back what was held when the tables of an old set were live. It is tried at once.
+func (r *run) holdAgain(ctx context.Context, tx pgx.Tx) error {
+	there, err := exists(ctx, tx, r.shadow, "held_records")
+	if err != nil || !there {
+		return err
+	}
+	if _, err := tx.Exec(ctx, r.sql(`UPDATE shadow.held_records SET due_at = now()`)); err != nil {
+		return fmt.Errorf("bringing held records back: %w", err)
+	}
+	if _, err := tx.Exec(ctx, r.sql(`INSERT INTO live.held_records OVERRIDING USER VALUE SELECT * FROM shadow.held_records ORDER BY id`)); err != nil {
+		return fmt.Errorf("bringing held records back: %w", err)
+	}
+	return nil
+}
+
 // oldSnapshots refuses while a transaction of several statements holds a snapshot from before horizon.
 // Those that wait for a lock are the writers that wait for this one.
 func oldSnapshots(ctx context.Context, tx pgx.Tx, horizon string) error {
@@ -293,7 +314,8 @@ func transient(err error) bool {
 	var netErr net.Error
 	switch {
 	case errors.As(err, &pgErr):
-		return (&pgstore.Store{}).Classify(pgErr) == projection.Transient
+		class := (&pgstore.Store{}).Classify(pgErr)
+		return class == projection.Transient || class == projection.Locked
 	case errors.As(err, &connectErr), errors.As(err, &netErr):
 		return true
 	}

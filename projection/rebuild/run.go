@@ -176,7 +176,7 @@ func (r *run) open(ctx context.Context, pool *pgxpool.Pool) error {
 	store := &shadowStore{Store: pgstore.New(pool), revision: r.report.ID * revisions}
 	projector, err := projection.NewProjector(projection.ProjectorConfig{
 		Group: r.group, Store: store, Older: r.cfg.Records, Logger: r.cfg.Logger.With("tables", r.shadow), Hint: r.cfg.Hint,
-		Writers: r.cfg.Writers, BatchTimeout: r.cfg.BatchTimeout,
+		Writers: r.cfg.Writers, BatchTimeout: r.cfg.BatchTimeout, NeverHold: true,
 	})
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ var aside = []string{
 	"decisions_seen", // the operators' decisions that its orders were folded with
 	"letters_closed", // the live letters that the exchange for it closed
 	"differences",    // of the shadow only
+	"held_records",   // of an old set: what was held when its tables were live
 }
 
 // schemas are the three places of a set of tables.

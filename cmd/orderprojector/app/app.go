@@ -163,7 +163,7 @@ func (a *App) projecting(store *pgstore.Store) (_ member, err error) {
 	}
 	return member{
 		handler: a.projector, troubles: a.projector.Troubles,
-		beside: []func(context.Context){a.projector.Sweep},
+		beside: []func(context.Context){a.projector.Sweep, a.projector.RetryHeld},
 	}, nil
 }
 
@@ -244,7 +244,7 @@ func (a *App) consumption() error {
 	}
 	for _, t := range a.member.troubles() {
 		// What heals by itself is worth a word once it takes too long.
-		if stalled || t.Class == projection.Unhealthy {
+		if stalled || t.Class.NeedsOperator() {
 			err = errors.Join(err, t)
 		}
 	}
