@@ -104,6 +104,7 @@ func TestFailurePoolerOfTransactions(t *testing.T) {
 	})
 	release()
 	s.awaitDrained()
+	s.awaitReleased()
 	s.judge()
 	if n := ask[int](s, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 0 {
 		t.Errorf("%d advisory locks are held by sessions", n)

@@ -326,6 +326,12 @@ func (s *stage) hold(sql string, args ...any) (release func()) {
 	return release
 }
 
+// awaitReleased waits until no record of the stage's group is held any more.
+func (s *stage) awaitReleased() {
+	s.t.Helper()
+	s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM held_records WHERE consumer_group = $1)`, s.group)
+}
+
 // awaitBlocked waits until the program waits for a lock in the database.
 func (s *stage) awaitBlocked() {
 	s.t.Helper()
