@@ -28,12 +28,17 @@ const (
 	Locked
 	// Unanswered means that a COMMIT got no answer. It says nothing about any record.
 	Unanswered
+	// Unconnected means that no connection was to be had. It says nothing about any record.
+	Unconnected
 	failureCount
 )
 
 var failureNames = [failureCount]string{
-	"transient", "deadline", "lost_race", "bad_data", "infrastructure", "infrastructure", "transient", "commit",
+	"transient", "deadline", "lost_race", "bad_data", "infrastructure", "infrastructure", "transient", "commit", "transient",
 }
+
+// outage reports whether the failure is nobody's in particular.
+func (f Failure) outage() bool { return f == Unanswered || f == Unconnected }
 
 func (f Failure) String() string { return failureNames[f] }
 

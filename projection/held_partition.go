@@ -97,6 +97,10 @@ func (p *partition) holdOne(ctx context.Context, one *batch, others []item, clas
 	p.Advanced(one.next)
 	p.cache.forget(it.orderID)
 	pr.metrics.Count(counts, 1)
+	if counts[Held] == 0 {
+		p.log.Warn("a record that is read again cannot be made durable now; it keeps the place that it has", "offset", it.rec.Offset, "order_id", it.orderID, "error", cause)
+		return nil
+	}
 	p.log.Error("a record cannot be made durable while others can: it is held, and its order shows as blocked",
 		"offset", it.rec.Offset, "order_id", it.orderID, "event_id", h.EventID, "class", class.String(), "error", cause,
 		"hint", "orderprojector held list; the record is tried again by itself")

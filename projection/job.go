@@ -119,7 +119,7 @@ func (s *search) timeout(full time.Duration) time.Duration {
 // begins reports whether a failure of that class begins or continues the search for one piece.
 func (s *search) begins(class Failure, tries *Attempts) bool {
 	switch class {
-	case Unanswered:
+	case Unanswered, Unconnected:
 		return false
 	case Transient, LostRace:
 		return s.searching() || tries.failures+1 >= patience || tries.limit == 1

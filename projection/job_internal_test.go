@@ -147,7 +147,7 @@ func TestEveryPieceOfAJobHasAPlace(t *testing.T) {
 
 // A COMMIT without an answer, and failures that pass, say nothing about any piece.
 func TestWhatPassesIsNobodysFault(t *testing.T) {
-	for _, class := range []Failure{Unanswered, Transient} {
+	for _, class := range []Failure{Unanswered, Unconnected, Transient} {
 		j := &pieces{total: 100, bad: map[int]Failure{50: class}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		r := testRetrier(time.Millisecond)
@@ -161,8 +161,8 @@ func TestWhatPassesIsNobodysFault(t *testing.T) {
 			t.Errorf("%v: piece %v was blamed", class, j.alone)
 		case class == Transient && (err != nil || len(j.durable) != 100):
 			t.Errorf("after an outage %d pieces are durable: %v", len(j.durable), err)
-		case class == Unanswered && (!errors.Is(err, context.DeadlineExceeded) || len(j.durable) > 0):
-			t.Errorf("COMMIT without an answer: %v, durable %v", err, j.durable)
+		case class != Transient && (!errors.Is(err, context.DeadlineExceeded) || len(j.durable) > 0):
+			t.Errorf("%v: %v, durable %v", class, err, j.durable)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (j *actionJob) Try(ctx context.Context, _ int) error {
 	}
 	again := false
 	switch j.o.retrier.Classify(err) {
-	case Transient, Locked, LostRace, TooSlow, Unanswered:
+	case Transient, Locked, LostRace, TooSlow, Unanswered, Unconnected:
 		again = j.repeatable
 	case BadData:
 		again = j.narrows

@@ -156,7 +156,7 @@ func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error 
 			return err
 		}
 		latest := pr.retrier.Classify(err)
-		if latest == Unanswered || latest == Transient && class != Transient {
+		if latest.outage() || latest == Transient && class != Transient {
 			return err
 		}
 		if latest == BadData {

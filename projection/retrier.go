@@ -96,7 +96,7 @@ func (r *Retrier) within(ctx context.Context, timeout time.Duration, attempt fun
 // Classify says what an error means for the work that met it.
 func (r *Retrier) Classify(err error) Failure {
 	class := r.cfg.Classify(err)
-	if _, ok := isOneOf[*deadlineError](err); ok && class != Unanswered {
+	if _, ok := isOneOf[*deadlineError](err); ok && !class.outage() {
 		return TooSlow
 	}
 	return class

@@ -48,9 +48,12 @@ func (s *Store) Classify(err error) projection.Failure {
 func classifyOther(err error) projection.Failure {
 	var commit *commitError
 	var connection *connectionError
+	var acquire *acquireError
 	switch {
 	case errors.As(err, &commit):
 		return projection.Unanswered
+	case errors.As(err, &acquire):
+		return projection.Unconnected
 	case errors.As(err, &connection), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err), pgconn.Timeout(err):
 		return projection.Transient
@@ -58,7 +61,12 @@ func classifyOther(err error) projection.Failure {
 	return projection.Unhealthy
 }
 
-// connectionError says that a connection was lost, or was not to be had.
+// acquireError says that no connection was to be had.
+type acquireError struct{ error }
+
+func (e *acquireError) Unwrap() error { return e.error }
+
+// connectionError says that a connection was lost.
 type connectionError struct{ error }
 
 func (e *connectionError) Unwrap() error { return e.error }

@@ -52,6 +52,9 @@ func TestClassifyGoesBySQLState(t *testing.T) {
 	if got := (*Store)(nil).Classify(&connectionError{&commitError{io.ErrUnexpectedEOF}}); got != projection.Unanswered {
 		t.Errorf("a COMMIT without an answer is %v", got)
 	}
+	if got := (*Store)(nil).Classify(&acquireError{context.DeadlineExceeded}); got != projection.Unconnected {
+		t.Errorf("no connection in time is %v", got)
+	}
 	if got := (*Store)(nil).Classify(&commitError{&pgconn.PgError{Code: "P0001"}}); got != projection.Unhealthy {
 		t.Errorf("a COMMIT that a deferred trigger refuses is %v", got)
 	}

@@ -72,7 +72,7 @@ func New(pool *pgxpool.Pool) *Store {
 func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return &connectionError{err}
+		return &acquireError{err}
 	}
 	known := conn.Conn().PgConn().CustomData()
 	_, used := known[usedBefore]
