@@ -95,7 +95,7 @@ type HeldTx interface {
 	// Release forgets a held record.
 	Release(ctx context.Context, h *HeldRecord) error
 
-	// Trial runs work and undoes what work did. It returns work's error.
+	// Trial runs work and undoes what work did. It returns work's error. Each statement has a second.
 	Trial(ctx context.Context, work func(context.Context) error) error
 	// TouchOther updates, without changing it, what the group has written for another order: an order without held records, of those
 	// the one at place nth. It passes over what is locked, and reports false where there is none.
@@ -111,8 +111,10 @@ type HeldTx interface {
 type NoProofError struct{ Err error }
 
 func (e *NoProofError) Error() string {
-	return "other records cannot be made durable either: " + e.Err.Error()
+	return "nothing proves that the record is the cause: " + e.Err.Error()
 }
+
+var errPassed = errors.New("it can be written by now")
 
 var errNoOther = errors.New("there is no other record to compare with")
 
@@ -149,12 +151,17 @@ func Prove(ctx context.Context, tx HeldTx, group, orderID string, others []func(
 }
 
 // HoldAlone holds the record behind which a log is stuck, in a transaction of its own. It proves first that other
-// records can be made durable, and takes the watermark's lock last, so that nothing waits behind the proof. It returns
-// the breaker's trip when there are too many.
-func HoldAlone(ctx context.Context, tx HeldTx, p *Progress, control *Control, h *HeldRecord, begin, next int64, others []func(context.Context) error) (Counts, *BreakerTrip, error) {
+// records can be made durable and that the record itself still cannot: an outage may have ended since it failed. It takes
+// the watermark's lock last, so that nothing waits behind the proof. It returns the breaker's trip when there are too many.
+func HoldAlone(ctx context.Context, tx HeldTx, p *Progress, control *Control, h *HeldRecord, begin, next int64,
+	itself func(context.Context) error, others []func(context.Context) error,
+) (Counts, *BreakerTrip, error) {
 	key := p.Key()
 	if err := Prove(ctx, tx, key.Group, h.OrderID, others); err != nil {
 		return Counts{}, nil, err
+	}
+	if err := tx.Trial(ctx, itself); err == nil {
+		return Counts{}, nil, &NoProofError{errPassed}
 	}
 	mark, err := p.Fence(ctx, tx, begin)
 	if err != nil || h.Record.Offset < mark.NextOffset { // read again: it has its place already

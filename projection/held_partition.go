@@ -84,7 +84,7 @@ func (p *partition) holdOne(ctx context.Context, one *batch, others []item, clas
 				return &endError{fmt.Errorf("the record of order %s at %s offset %d cannot be written while others can: %w",
 					quoted(it.orderID), p.key.TopicPartition, it.rec.Offset, cause)}
 			}
-			counts, trip, err = HoldAlone(ctx, tx, &p.Progress, pr.cfg.Control, h, one.begin, one.next, p.rivals(tx, it.orderID, others))
+			counts, trip, err = HoldAlone(ctx, tx, &p.Progress, pr.cfg.Control, h, one.begin, one.next, p.trial(tx, it), p.rivals(tx, it.orderID, others))
 			return err
 		})
 	})
@@ -115,13 +115,12 @@ func (p *partition) rivals(tx Tx, orderID string, others []item) []func(context.
 		if it.orderID == "" || it.orderID == orderID || it.invalid != nil {
 			continue
 		}
+		trial := p.trial(tx, it)
 		trials = append(trials, func(ctx context.Context) error {
-			one := []item{*it}
-			t := p.projector.carefulTurn(tx, one, nil)
-			if err := t.run(ctx); err != nil {
+			if err := trial(ctx); err != nil {
 				return err
 			}
-			if one[0].outcome != Applied && one[0].outcome != Parked {
+			if it.outcome != Applied && it.outcome != Parked {
 				return fmt.Errorf("the record at offset %d writes nothing", it.rec.Offset)
 			}
 			return nil
@@ -131,6 +130,18 @@ func (p *partition) rivals(tx Tx, orderID string, others []item) []func(context.
 		}
 	}
 	return trials
+}
+
+// trial decides one record without its consequences: no parked event is released.
+func (p *partition) trial(tx Tx, it *item) func(context.Context) error {
+	return func(ctx context.Context) error {
+		one := []item{*it}
+		t := p.projector.carefulTurn(tx, one, p.older)
+		t.budget = budget{}
+		err := t.run(ctx)
+		it.outcome = one[0].outcome
+		return err
+	}
 }
 
 // carefulTurn decides a single record on its order's locked row, as if it were read for the first time.

@@ -66,8 +66,7 @@ func (r *Retrier) Run(ctx context.Context, tries *Attempts, job Job) error {
 				continue
 			}
 			err = failed
-		} else if class := r.Classify(err); ctx.Err() == nil && s.begins(class, tries) {
-			at := job.Suspect(ctx, n, class, err)
+		} else if class, at := r.suspect(ctx, job, n, err); at >= 0 || ctx.Err() == nil && s.begins(class, tries) {
 			if at > 0 || at < 0 && n > 1 {
 				tries.narrow(ctx, what, class, err, !s.searching())
 				s.failed(n, at)
@@ -90,6 +89,14 @@ func (r *Retrier) Run(ctx context.Context, tries *Attempts, job Job) error {
 		}
 	}
 	return nil
+}
+
+func (r *Retrier) suspect(ctx context.Context, job Job, n int, err error) (Failure, int) {
+	class := r.Classify(err)
+	if ctx.Err() != nil {
+		return class, -1
+	}
+	return class, job.Suspect(ctx, n, class, err)
 }
 
 // search looks for the first failing piece of a job by halving. A piece that is found in the middle costs
@@ -121,7 +128,7 @@ func (s *search) begins(class Failure, tries *Attempts) bool {
 	switch class {
 	case Unanswered, Unconnected:
 		return false
-	case Transient, LostRace:
+	case Transient, LostRace, Locked:
 		return s.searching() || tries.failures+1 >= patience || tries.limit == 1
 	}
 	return true

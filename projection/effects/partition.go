@@ -115,7 +115,7 @@ func (j *batchJob[T]) Alone(ctx context.Context, class projection.Failure, cause
 	var trip *projection.BreakerTrip
 	err := c.retrier.Bounded(ctx, func(ctx context.Context) error {
 		return c.cfg.Store.InTx(ctx, func(ctx context.Context, tx T) (err error) {
-			counts, trip, err = projection.HoldAlone(ctx, tx, &j.Progress, c.cfg.Control, h, j.Position(), rec.Offset+1, j.rivals(tx, it))
+			counts, trip, err = projection.HoldAlone(ctx, tx, &j.Progress, c.cfg.Control, h, j.Position(), rec.Offset+1, j.trial(tx, it), j.rivals(tx, it))
 			return err
 		})
 	})
@@ -130,6 +130,16 @@ func (j *batchJob[T]) Alone(ctx context.Context, class projection.Failure, cause
 	return nil
 }
 
+// trial makes the effect of one record.
+func (j *batchJob[T]) trial(tx T, it *item) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := j.consumer.decide(ctx, tx, []*item{it}, j.seen); err != nil {
+			return err
+		}
+		return j.consumer.keep(ctx, tx, []*item{it})
+	}
+}
+
 // rivals are trials with records of other orders.
 func (j *batchJob[T]) rivals(tx T, it *item) []func(context.Context) error {
 	var trials []func(context.Context) error
@@ -138,8 +148,9 @@ func (j *batchJob[T]) rivals(tx T, it *item) []func(context.Context) error {
 		if !other.wanted || other.event.OrderID == it.event.OrderID {
 			continue
 		}
+		trial := j.trial(tx, &other)
 		trials = append(trials, func(ctx context.Context) error {
-			if err := j.consumer.decide(ctx, tx, []*item{&other}, j.seen); err != nil {
+			if err := trial(ctx); err != nil {
 				return err
 			}
 			if other.effect != effectApplied {

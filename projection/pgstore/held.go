@@ -138,7 +138,10 @@ func (t *tx) Trial(ctx context.Context, work func(context.Context) error) error 
 	if _, err := t.Exec(ctx, `SAVEPOINT trial`); err != nil {
 		return err
 	}
-	err := work(ctx)
+	_, err := t.Exec(ctx, `SELECT set_config('statement_timeout', '1s', true), set_config('lock_timeout', '1s', true)`)
+	if err == nil {
+		err = work(ctx)
+	}
 	if _, undone := t.Exec(ctx, `ROLLBACK TO SAVEPOINT trial`); undone != nil {
 		return errors.Join(err, undone)
 	}

@@ -268,10 +268,6 @@ func (r *run) watermarks(ctx context.Context, tx pgx.Tx) error {
 
 // holdAgain brings back what was held when the tables of an old set were live. It is tried at once.
 func (r *run) holdAgain(ctx context.Context, tx pgx.Tx) error {
-	there, err := exists(ctx, tx, r.shadow, "held_records")
-	if err != nil || !there {
-		return err
-	}
 	if _, err := tx.Exec(ctx, r.sql(`UPDATE shadow.held_records SET due_at = now()`)); err != nil {
 		return fmt.Errorf("bringing held records back: %w", err)
 	}

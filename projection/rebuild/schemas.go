@@ -25,7 +25,7 @@ var aside = []string{
 	"decisions_seen", // the operators' decisions that its orders were folded with
 	"letters_closed", // the live letters that the exchange for it closed
 	"differences",    // of the shadow only
-	"held_records",   // of an old set: what was held when its tables were live
+	"held_records",   // what was held when the tables of an old set were live; empty in a new one
 }
 
 // schemas are the three places of a set of tables.

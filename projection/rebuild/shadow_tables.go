@@ -18,7 +18,7 @@ func (r *run) makeShadow(ctx context.Context) error {
 		if err := createSchema(ctx, tx, r.schemas, r.shadow); err != nil {
 			return err
 		}
-		for _, table := range projected {
+		for _, table := range append([]string{"held_records"}, projected...) {
 			if err := createLike(ctx, tx, r.schemas, r.shadow, table); err != nil {
 				return err
 			}

@@ -24,7 +24,7 @@ func TestAnUnknownStoredStateIsOneOrdersProblem(t *testing.T) {
 	s.produce(first...)
 	s.awaitDrained()
 	p.Stop()
-	s.exec(`UPDATE orders SET state = 'archived' WHERE order_id = 'o-2'`)
+	s.exec(`UPDATE order_rows SET state = 'archived' WHERE order_id = 'o-2'`)
 	p = s.start()
 	second := []*kgo.Record{shipped("o-2", 4), packed("o-3", 3), shipped("o-1", 4)}
 	s.produce(second...)
@@ -41,7 +41,7 @@ func TestAnUnknownStoredStateIsOneOrdersProblem(t *testing.T) {
 		return []byte(strings.NewReplacer("OrderPacked.v1", "OrderReturned.v1", "OrderShipped.v1", "OrderAmended.v1",
 			`"data":{}`, `"data":{"reason":""}`, `"carrier":"DHL"`, `"total":{"amount":"1","currency":"EUR"}`).Replace(string(value)))
 	}
-	s.exec(`UPDATE orders SET state = CASE order_id WHEN 'o-1' THEN 'paid' ELSE 'packed' END WHERE state = 'archived'`)
+	s.exec(`UPDATE order_rows SET state = CASE order_id WHEN 'o-1' THEN 'paid' ELSE 'packed' END WHERE state = 'archived'`)
 	s.compare(s.foldChanged(illegal, first[0], second[0]))
 
 	// Sent once more, now that the state is repaired, they apply. The row that the
