@@ -78,7 +78,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (*App, err
 
 // newApp builds a program around a member of cfg's group. The configuration is valid.
 func newApp(ctx context.Context, cfg config.Config, logger *slog.Logger, build func(*App, *pgstore.Store) (member, error)) (_ *App, err error) {
-	a := &App{cfg: cfg, lifecycle: newLifecycle(logger)}
+	a := &App{cfg: cfg, lifecycle: newLifecycle(logger, cfg.ShutdownGrace)}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -258,21 +258,23 @@ func (a *App) Close() {
 		if a.records != nil {
 			a.records.Close()
 		}
-		for _, pool := range []*pgxpool.Pool{a.writePool, a.readPool} {
-			if pool != nil {
-				closePool(pool)
-			}
-		}
+		closePools(a.within(poolCloseGrace), a.writePool, a.readPool)
 	})
 }
 
-// closePool does not wait for ever for a connection that hangs in a dead network.
-func closePool(pool *pgxpool.Pool) {
+// closePools does not wait for ever for a connection that hangs in a dead network.
+func closePools(limit time.Duration, pools ...*pgxpool.Pool) {
+	var closing sync.WaitGroup
+	for _, pool := range pools {
+		if pool != nil {
+			closing.Go(pool.Close)
+		}
+	}
 	closed := make(chan struct{})
-	go func() { pool.Close(); close(closed) }()
+	go func() { closing.Wait(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(poolCloseGrace):
+	case <-time.After(limit):
 	}
 }
 
