@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,9 @@ type App struct {
 	consumer            *kafkaio.Consumer
 	copies              *letterCopies // nil when switched off
 	stats               *databaseStats
+	snapshots           *polled
+	waits               *databaseWaits
+	membership          *membership
 
 	closeOnce sync.Once
 }
@@ -115,7 +119,18 @@ func (a *App) openDatabase(ctx context.Context) (err error) {
 		return a.reader.Stats(ctx, a.cfg.Kafka.Group)
 	}, a.logger)
 	a.stats.copies = a.cfg.Kafka.DeadLetters() != ""
-	return a.registry.Register(a.stats)
+	a.snapshots = newSnapshotStats(a.reader.SnapshotHolders, a.logger)
+	a.waits = &databaseWaits{
+		read: a.reader.Waits, slow: a.slow, application: a.writePool.Config().ConnConfig.RuntimeParams["application_name"], logger: a.logger,
+	}
+	return errors.Join(a.registry.Register(a.stats), a.registry.Register(a.snapshots))
+}
+
+// slow reports whether a partition has made no progress for longer than a batch should take.
+func (a *App) slow() bool {
+	return len(a.member.troubles()) > 0 || slices.ContainsFunc(a.consumer.Status().Partitions, func(p kafkaio.PartitionStatus) bool {
+		return (p.Lag > 0 || !p.Assigned) && time.Since(p.LastProgress) > slowBatch
+	})
 }
 
 func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (err error) {
@@ -139,8 +154,23 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 	if err != nil {
 		return err
 	}
+	if a.membership, err = newMembership(a.cfg, a.schema, store, a.owned, a.logger); err != nil {
+		return err
+	}
+	if err := a.registry.Register(a.membership); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
 	a.copies, err = newLetterCopies(a.cfg, a.logger, a.registry)
 	return err
+}
+
+// owned lists the partitions that this member reads.
+func (a *App) owned() []int32 {
+	partitions := []int32{}
+	for _, p := range a.consumer.Status().Partitions {
+		partitions = append(partitions, p.Partition)
+	}
+	return partitions
 }
 
 // projecting builds the member that projects.
@@ -190,7 +220,13 @@ func (a *App) work(ctx context.Context) error {
 	beside, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { a.stats.run(beside) })
+	background.Go(func() { a.snapshots.run(beside) })
+	background.Go(func() { a.waits.run(beside) })
 	background.Go(func() { a.control.Run(beside) })
+	background.Go(func() {
+		a.membership.run(beside)
+		a.membership.leave(ctx, a.within(leaveLimit))
+	})
 	for _, run := range a.member.beside {
 		background.Go(func() { run(beside) })
 	}
@@ -239,6 +275,7 @@ func (a *App) consumption() error {
 	}
 	err := a.consumer.Healthy()
 	stalled := err != nil
+	err = errors.Join(err, a.waits.trouble(stalled), a.membership.trouble())
 	if a.member.trouble != nil {
 		err = errors.Join(err, a.member.trouble())
 	}
