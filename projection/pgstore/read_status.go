@@ -19,7 +19,7 @@ type GroupStatus struct {
 		Records int64        `json:"records"`
 		Oldest  []HeldRecord `json:"oldest"`
 	} `json:"held"`
-	Parked      struct {
+	Parked struct {
 		Events        int64   `json:"events"`
 		OldestSeconds float64 `json:"oldest_seconds"`
 	} `json:"parked"`

@@ -58,6 +58,7 @@ const sweepLock = 0x6f70_7377_6565_70 // "opsweep"
 type Store struct {
 	pool      *pgxpool.Pool
 	txOptions pgx.TxOptions
+	onLetters func([]*projection.DeadLetter)
 }
 
 var _ projection.Store = (*Store)(nil)
@@ -66,6 +67,9 @@ var _ projection.Store = (*Store)(nil)
 func New(pool *pgxpool.Pool) *Store {
 	return &Store{pool: pool, txOptions: transactionOptions(pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})}
 }
+
+// OnLetters has note told of the dead letters of each transaction, after its commit. It is called before the store is used.
+func (s *Store) OnLetters(note func([]*projection.DeadLetter)) { s.onLetters = note }
 
 // InTx implements projection.Store. Connections that are of no use any more are dropped: those to a server that
 // cannot be heard or does not take writes, and those whose prepared statements are void.
@@ -76,8 +80,10 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 	}
 	known := conn.Conn().PgConn().CustomData()
 	_, used := known[usedBefore]
+	var own *tx
 	err = pgx.BeginTxFunc(ctx, conn, s.txOptions, func(t pgx.Tx) error {
-		return work(ctx, &tx{Tx: t})
+		own = &tx{Tx: t}
+		return work(ctx, own)
 	})
 	if err == nil {
 		known[usedBefore] = true
@@ -85,6 +91,9 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 	conn.Release()
 	switch {
 	case err == nil:
+		if s.onLetters != nil && len(own.letters) > 0 {
+			s.onLetters(own.letters)
+		}
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		// The server would have ended what takes too long: it cannot be heard.
@@ -107,7 +116,10 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 const usedBefore = "orderprojector used before"
 
 // tx implements projection.Tx.
-type tx struct{ pgx.Tx }
+type tx struct {
+	pgx.Tx
+	letters []*projection.DeadLetter // that were added
+}
 
 func watermarkArgs(key projection.WatermarkKey) []any {
 	return []any{key.Group, key.Topic, uuid.UUID(key.TopicID), key.Partition}
@@ -447,6 +459,7 @@ func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) e
 	}
 	_, err := t.Exec(ctx, sqlLettersAdd, groups, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times,
 		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types)
+	t.letters = append(t.letters, letters...)
 	return err
 }
 

@@ -58,6 +58,7 @@ type App struct {
 	snapshots           *polled
 	waits               *databaseWaits
 	membership          *membership
+	letters             *letterLog
 
 	closeOnce sync.Once
 }
@@ -140,6 +141,8 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 		return err
 	}
 	store := pgstore.New(a.writePool)
+	a.letters = &letterLog{group: a.cfg.Kafka.Group, digest: projection.NewLetterDigest(), find: a.reader.LetterID, logger: a.logger}
+	store.OnLetters(a.letters.digest.Add)
 	a.control, err = projection.NewControl(projection.ControlConfig{
 		Group: a.cfg.Kafka.Group, Store: store, Logger: a.logger, Registerer: a.registry,
 		Breaker: projection.BreakerPolicy{Disabled: !a.cfg.Projection.Breaker},
@@ -162,6 +165,13 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 	}
 	a.copies, err = newLetterCopies(a.cfg, a.logger, a.registry)
 	return err
+}
+
+// progress makes the lines that tell how much is consumed.
+func (a *App) progress() *progressLine {
+	return &progressLine{
+		status: a.consumer.Status, records: func() int64 { return consumedRecords(a.registry) }, letters: a.letters.digest.Total, logger: a.logger,
+	}
 }
 
 // owned lists the partitions that this member reads.
@@ -220,6 +230,8 @@ func (a *App) work(ctx context.Context) error {
 	beside, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { a.stats.run(beside) })
+	background.Go(func() { a.letters.run(beside) })
+	background.Go(func() { a.progress().run(beside) })
 	background.Go(func() { a.snapshots.run(beside) })
 	background.Go(func() { a.waits.run(beside) })
 	background.Go(func() { a.control.Run(beside) })
@@ -236,6 +248,7 @@ func (a *App) work(ctx context.Context) error {
 	err := a.consumer.Run(ctx)
 	stop()
 	background.Wait()
+	a.letters.write(ctx, true)
 	if err != nil {
 		return fmt.Errorf("consuming %s: %w", a.cfg.Kafka.Topic, err)
 	}
