@@ -47,7 +47,7 @@ func TestAnotherProgramInTheGroupIsTold(t *testing.T) {
 	must(t, err)
 	t.Cleanup(other.Close)
 	awaitOwned(t, p, 1)
-	awaitHealth(t, p, 503, "no running member of this program")
+	awaitHealth(t, p, 503, "another program may be in the consumer group")
 	awaitMetric(t, p, func(n float64) bool { return n == 1 }, "orderprojector_partitions_without_member")
 	s.statusSays("no running member of this program in group " + s.group + " has read partition")
 	p.AwaitOutput(patience, "another program may be in the consumer group")

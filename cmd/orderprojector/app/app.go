@@ -288,7 +288,10 @@ func (a *App) consumption() error {
 	}
 	err := a.consumer.Healthy()
 	stalled := err != nil
-	err = errors.Join(err, a.waits.trouble(stalled), a.membership.trouble())
+	err = errors.Join(err, a.waits.trouble(stalled))
+	if orphaned := a.membership.trouble(); orphaned != nil {
+		err = errors.Join(err, fmt.Errorf("%w (%s)", orphaned, Hint(orphaned)))
+	}
 	if a.member.trouble != nil {
 		err = errors.Join(err, a.member.trouble())
 	}
