@@ -28,7 +28,7 @@ type standing struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// standing asks what stands still, whoever runs. A question that is not answered leaves its part out.
+// standing lists what stands still, as the database and Kafka see it. No member has to run. A question that is not answered leaves its part out.
 func (env *Env) standing(ctx context.Context, reader *pgstore.Reader, cfg config.Config, v statusView) []standing {
 	all := []standing{}
 	if orphaned := v.orphaned(cfg.Kafka.Topic); len(orphaned) > 0 {
