@@ -126,3 +126,30 @@ func TestASnapshotThatHoldsVacuumBackIsAMetric(t *testing.T) {
 	must(t, report.Rollback(t.Context()))
 	awaitGauge(t, p, func(seconds float64) bool { return seconds < 2 }, "orderprojector_database_oldest_snapshot_seconds")
 }
+
+// Records wait, one record is held, and no member runs: status tells of each.
+func TestStatusTellsWhatStandsStillWithoutMembers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, stageConfig{Forgiving: true})
+	p := s.start()
+	s.produce(created("o-1"))
+	s.awaitDrained()
+	p.Stop()
+	s.produce(amended("o-1", 2, "2.00"), amended("o-1", 3, "3.00"))
+	s.exec(`UPDATE projection_watermarks SET updated_at = now() - interval '1 hour' WHERE consumer_group = $1`, s.group)
+	s.exec(`INSERT INTO held_records (consumer_group, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, kafka_timestamp_type, headers, order_id, event_id, failures, cause)
+		SELECT $1, $2, topic_id, 0, 0, now(), 0, '[]', 'o-sick', 'e-1', 7, 'the trigger refuses it' FROM projection_watermarks WHERE consumer_group = $1`, s.group, s.topic)
+	code, out, errs := s.command("status")
+	for _, want := range []string{
+		"no member of this program runs in group " + s.group,
+		s.topic + "-0: 2 records wait from offset 1 on, and none was made durable for 1h0m",
+		"order o-sick: the record at offset 0 of " + s.topic + "-0 has failed 7 times since", "the trigger refuses it",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("status does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("exit %d\n%s%s", code, out, errs)
+	}
+}
