@@ -138,6 +138,8 @@ func (t *tx) Trial(ctx context.Context, work func(context.Context) error) error 
 	if _, err := t.Exec(ctx, `SAVEPOINT trial`); err != nil {
 		return err
 	}
+	letters := len(t.letters)
+	defer func() { t.letters = t.letters[:letters] }()
 	_, err := t.Exec(ctx, `SELECT set_config('statement_timeout', '1s', true), set_config('lock_timeout', '1s', true)`)
 	if err == nil {
 		err = work(ctx)

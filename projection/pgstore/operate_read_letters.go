@@ -3,8 +3,10 @@ package pgstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -123,6 +125,18 @@ func (r *Reader) LetterGroups(ctx context.Context, group string, f LetterFilter)
 		groups[i].Oldest, groups[i].Newest = groups[i].Oldest.UTC(), groups[i].Newest.UTC()
 	}
 	return groups, err
+}
+
+// LetterID returns the ID of the letter of a record, ErrNotFound when it has none.
+func (r *Reader) LetterID(ctx context.Context, group string, tp projection.TopicPartition, offset int64) (id int64, err error) {
+	err = r.snapshot(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT id FROM dead_letters WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND kafka_partition = $4 AND kafka_offset = $5`,
+			group, tp.Topic, uuid.UUID(tp.TopicID), tp.Partition, offset).Scan(&id)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, ErrNotFound
+	}
+	return id, err
 }
 
 // LetterRecord is a letter with its record, byte for byte.

@@ -13,8 +13,13 @@ import (
 type GroupStatus struct {
 	Group       string           `json:"group"`
 	Consumption ConsumptionView  `json:"consumption"`
+	Members     []MemberState    `json:"members"` // that run
 	Partitions  []PartitionState `json:"partitions"`
-	Parked      struct {
+	Held        struct {
+		Records int64        `json:"records"`
+		Oldest  []HeldRecord `json:"oldest"`
+	} `json:"held"`
+	Parked struct {
 		Events        int64   `json:"events"`
 		OldestSeconds float64 `json:"oldest_seconds"`
 	} `json:"parked"`
@@ -28,6 +33,17 @@ type GroupStatus struct {
 		Pending       int64   `json:"pending"`
 		OldestSeconds float64 `json:"oldest_seconds"`
 	} `json:"dead_letter_copies"`
+}
+
+// HeldRecord is a record that is tried again beside the others.
+type HeldRecord struct {
+	KafkaTopic     string    `json:"kafka_topic"`
+	KafkaPartition int32     `json:"kafka_partition"`
+	KafkaOffset    int64     `json:"kafka_offset"`
+	OrderID        string    `json:"order_id"`
+	Cause          string    `json:"cause"`
+	Attempts       int64     `json:"attempts"`
+	HeldAt         time.Time `json:"held_at"`
 }
 
 // ConsumptionView is a group's projection.Consumption in the form that is printed and audited.
@@ -83,6 +99,7 @@ type PartitionState struct {
 	Held           int64     `json:"held"`
 	LostOffsets    int64     `json:"lost_offsets"`
 	UpdatedAt      time.Time `json:"updated_at"`
+	AgeSeconds     float64   `json:"age_seconds"` // since the watermark advanced, by the database's clock
 }
 
 // Status reads how a group stands, all at the same moment.
@@ -97,9 +114,19 @@ func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) 
 		// A recreated topic leaves the old one's watermarks behind: the newest counts.
 		status.Partitions, err = query[PartitionState](ctx, tx, "projection_watermarks", `
 			SELECT DISTINCT ON (kafka_topic, kafka_partition) kafka_topic, kafka_partition, next_offset AS watermark,
-			       applied, duplicate, stale, conflict, parked, invalid, unsupported, illegal, ignored, held, lost_offsets, updated_at
+			       applied, duplicate, stale, conflict, parked, invalid, unsupported, illegal, ignored, held, lost_offsets, updated_at,
+			       extract(epoch FROM clock_timestamp() - updated_at)::float8 AS age_seconds
 			FROM projection_watermarks WHERE consumer_group = $1
 			ORDER BY kafka_topic, kafka_partition, updated_at DESC`, group)
+		if err != nil {
+			return err
+		}
+		if status.Members, err = readMembers(ctx, tx, group); err != nil {
+			return err
+		}
+		status.Held.Oldest, err = query[HeldRecord](ctx, tx, "held_records", `
+			SELECT kafka_topic, kafka_partition, kafka_offset, order_id, cause, failures AS attempts, held_at
+			FROM held_records WHERE consumer_group = $1 ORDER BY held_at LIMIT 3`, group)
 		if err != nil {
 			return err
 		}
@@ -110,14 +137,14 @@ func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) 
 		}
 		return tx.QueryRow(ctx, `
 			SELECT parked.events, parked.oldest, copies.pending, copies.oldest,
-			       (SELECT count(*) FROM order_rows WHERE projection_status = 'blocked'),
+			       (SELECT count(*) FROM order_rows WHERE projection_status = 'blocked'), (SELECT count(*) FROM held_records WHERE consumer_group = $1),
 			       (SELECT count(*) FROM gaps), (SELECT count(*) FROM gaps WHERE overdue)
 			FROM (SELECT count(*) AS events, coalesce(extract(epoch FROM clock_timestamp() - min(parked_at)), 0)::float8 AS oldest
 			      FROM parked_events WHERE consumer_group = $1) AS parked,
 			     (SELECT count(*) AS pending, coalesce(extract(epoch FROM clock_timestamp() - min(wanted_at)), 0)::float8 AS oldest
 			      FROM letter_copies WHERE consumer_group = $1 AND copied_attempts < attempts) AS copies`, group).
 			Scan(&status.Parked.Events, &status.Parked.OldestSeconds, &status.Copies.Pending, &status.Copies.OldestSeconds,
-				&status.Blocked, &status.Gaps.Orders, &status.Gaps.Overdue)
+				&status.Blocked, &status.Held.Records, &status.Gaps.Orders, &status.Gaps.Overdue)
 	})
 	return status, err
 }

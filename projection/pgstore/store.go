@@ -58,6 +58,7 @@ const sweepLock = 0x6f70_7377_6565_70 // "opsweep"
 type Store struct {
 	pool      *pgxpool.Pool
 	txOptions pgx.TxOptions
+	onLetters func([]*projection.DeadLetter)
 }
 
 var _ projection.Store = (*Store)(nil)
@@ -66,6 +67,9 @@ var _ projection.Store = (*Store)(nil)
 func New(pool *pgxpool.Pool) *Store {
 	return &Store{pool: pool, txOptions: transactionOptions(pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})}
 }
+
+// OnLetters has note told of the dead letters of each transaction, after its commit. It is called before the store is used.
+func (s *Store) OnLetters(note func([]*projection.DeadLetter)) { s.onLetters = note }
 
 // InTx implements projection.Store. Connections that are of no use any more are dropped: those to a server that
 // cannot be heard or does not take writes, and those whose prepared statements are void.
@@ -76,7 +80,8 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 	}
 	known := conn.Conn().PgConn().CustomData()
 	_, used := known[usedBefore]
-	err = s.transact(ctx, conn.Conn(), work)
+	own := &tx{subject: &projectedOrders}
+	err = s.transact(ctx, conn.Conn(), own, work)
 	if err == nil {
 		known[usedBefore] = true
 	} else if sqlState(err) == "" && conn.Conn().IsClosed() {
@@ -85,6 +90,9 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 	conn.Release()
 	switch {
 	case err == nil:
+		if s.onLetters != nil && len(own.letters) > 0 {
+			s.onLetters(own.letters)
+		}
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		// The server would have ended what takes too long: it cannot be heard.
@@ -104,13 +112,14 @@ func (s *Store) InTx(ctx context.Context, work func(context.Context, projection.
 }
 
 // transact tells a COMMIT without an answer from every other failure.
-func (s *Store) transact(ctx context.Context, conn *pgx.Conn, work func(context.Context, projection.Tx) error) error {
+func (s *Store) transact(ctx context.Context, conn *pgx.Conn, own *tx, work func(context.Context, projection.Tx) error) error {
 	t, err := conn.BeginTx(ctx, s.txOptions)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = t.Rollback(ctx) }()
-	if err := work(ctx, &tx{Tx: t, subject: &projectedOrders}); err != nil {
+	own.Tx = t
+	if err := work(ctx, own); err != nil {
 		return err
 	}
 	if err := t.Commit(ctx); err != nil {
@@ -126,6 +135,7 @@ const usedBefore = "orderprojector used before"
 type tx struct {
 	pgx.Tx
 	subject *subject
+	letters []*projection.DeadLetter // that were added
 }
 
 func watermarkArgs(key projection.WatermarkKey) []any {
@@ -469,6 +479,7 @@ func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) e
 	}
 	_, err := t.Exec(ctx, sqlLettersAdd, groups, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times,
 		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types, held)
+	t.letters = append(t.letters, letters...)
 	return err
 }
 

@@ -56,7 +56,7 @@ func TestMetricsSayWhatTheDatabaseSays(t *testing.T) {
 		"events_total": "outcome", "apply_duration_seconds": "", "event_visible_seconds": "", "retries_total": "class",
 		"consumer_lag_records": "partition,topic", "consumer_lag_seconds": "partition,topic", "retention_headroom_records": "partition,topic",
 		"parked_events": "", "parked_oldest_seconds": "", "dead_letters": "reason,status", "dead_letters_oldest_seconds": "",
-		"watermark_age_seconds": "partition,topic", "data_loss_total": "", "rebalances_total": "", "build_info": "goversion,revision,version",
+		"watermark_age_seconds": "partition,topic", "data_loss_total": "", "rebalances_total": "", "partitions_without_member": "", "database_oldest_snapshot_seconds": "", "build_info": "goversion,revision,version",
 	} {
 		if got, found := labelsOf(t, p, "orderprojector_"+name); !found || got != labels {
 			t.Errorf("orderprojector_%s has the labels %q (there: %v), wanted %q", name, got, found, labels)

@@ -3,6 +3,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type ProcessConfig struct {
 	Env []string
 	// Dir is the working directory; empty means a temporary one.
 	Dir string
+	// Stderr takes the place of the file that Process.Stderr reads.
+	Stderr *os.File
 	// Race builds with the race detector, which is slower.
 	Race bool
 }
@@ -71,7 +74,7 @@ func StartProcess(t testing.TB, config ProcessConfig) *Process {
 
 	// The process ends by the methods of this type, not with a context.
 	cmd := exec.CommandContext(context.Background(), binary, config.Args...)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Stdout, cmd.Stderr = stdout, cmp.Or(config.Stderr, stderr)
 	cmd.Env = append(environment(), config.Env...)
 	if cmd.Dir = config.Dir; cmd.Dir == "" {
 		cmd.Dir = t.TempDir()

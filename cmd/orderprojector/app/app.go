@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,10 @@ type App struct {
 	consumer            *kafkaio.Consumer
 	copies              *letterCopies // nil when switched off
 	stats               *databaseStats
+	snapshots           *polled
+	waits               *databaseWaits
+	membership          *membership
+	letters             *letterLog
 
 	closeOnce sync.Once
 }
@@ -78,7 +83,7 @@ func New(ctx context.Context, cfg config.Config, logger *slog.Logger) (*App, err
 
 // newApp builds a program around a member of cfg's group. The configuration is valid.
 func newApp(ctx context.Context, cfg config.Config, logger *slog.Logger, build func(*App, *pgstore.Store) (member, error)) (_ *App, err error) {
-	a := &App{cfg: cfg, lifecycle: newLifecycle(logger)}
+	a := &App{cfg: cfg, lifecycle: newLifecycle(logger, cfg.ShutdownGrace)}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -115,7 +120,18 @@ func (a *App) openDatabase(ctx context.Context) (err error) {
 		return a.reader.Stats(ctx, a.cfg.Kafka.Group)
 	}, a.logger)
 	a.stats.copies = a.cfg.Kafka.DeadLetters() != ""
-	return a.registry.Register(a.stats)
+	a.snapshots = newSnapshotStats(a.reader.SnapshotHolders, a.logger)
+	a.waits = &databaseWaits{
+		read: a.reader.Waits, slow: a.slow, application: a.writePool.Config().ConnConfig.RuntimeParams["application_name"], logger: a.logger,
+	}
+	return errors.Join(a.registry.Register(a.stats), a.registry.Register(a.snapshots))
+}
+
+// slow reports whether a partition has made no progress for longer than a batch should take.
+func (a *App) slow() bool {
+	return len(a.member.troubles()) > 0 || slices.ContainsFunc(a.consumer.Status().Partitions, func(p kafkaio.PartitionStatus) bool {
+		return (p.Lag > 0 || !p.Assigned) && time.Since(p.LastProgress) > slowBatch
+	})
 }
 
 func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (err error) {
@@ -125,6 +141,8 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 		return err
 	}
 	store := pgstore.New(a.writePool)
+	a.letters = &letterLog{group: a.cfg.Kafka.Group, digest: projection.NewLetterDigest(), find: a.reader.LetterID, logger: a.logger}
+	store.OnLetters(a.letters.digest.Add)
 	a.control, err = projection.NewControl(projection.ControlConfig{
 		Group: a.cfg.Kafka.Group, Store: store, Logger: a.logger, Registerer: a.registry,
 		Breaker: projection.BreakerPolicy{Disabled: !a.cfg.Projection.Breaker},
@@ -139,8 +157,30 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 	if err != nil {
 		return err
 	}
+	if a.membership, err = newMembership(a.cfg, a.schema, store, a.owned, a.logger); err != nil {
+		return err
+	}
+	if err := a.registry.Register(a.membership); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
 	a.copies, err = newLetterCopies(a.cfg, a.logger, a.registry)
 	return err
+}
+
+// progress makes the lines that tell how much is consumed.
+func (a *App) progress() *progressLine {
+	return &progressLine{
+		status: a.consumer.Status, records: func() int64 { return consumedRecords(a.registry) }, letters: a.letters.digest.Total, logger: a.logger,
+	}
+}
+
+// owned lists the partitions that this member reads.
+func (a *App) owned() []int32 {
+	partitions := []int32{}
+	for _, p := range a.consumer.Status().Partitions {
+		partitions = append(partitions, p.Partition)
+	}
+	return partitions
 }
 
 // projecting builds the member that projects.
@@ -190,7 +230,15 @@ func (a *App) work(ctx context.Context) error {
 	beside, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { a.stats.run(beside) })
+	background.Go(func() { a.letters.run(beside) })
+	background.Go(func() { a.progress().run(beside) })
+	background.Go(func() { a.snapshots.run(beside) })
+	background.Go(func() { a.waits.run(beside) })
 	background.Go(func() { a.control.Run(beside) })
+	background.Go(func() {
+		a.membership.run(beside)
+		a.membership.leave(ctx, a.within(leaveLimit))
+	})
 	for _, run := range a.member.beside {
 		background.Go(func() { run(beside) })
 	}
@@ -200,6 +248,7 @@ func (a *App) work(ctx context.Context) error {
 	err := a.consumer.Run(ctx)
 	stop()
 	background.Wait()
+	a.letters.write(ctx, true)
 	if err != nil {
 		return fmt.Errorf("consuming %s: %w", a.cfg.Kafka.Topic, err)
 	}
@@ -239,6 +288,10 @@ func (a *App) consumption() error {
 	}
 	err := a.consumer.Healthy()
 	stalled := err != nil
+	err = errors.Join(err, a.waits.trouble(stalled))
+	if orphaned := a.membership.trouble(); orphaned != nil {
+		err = errors.Join(err, fmt.Errorf("%w (%s)", orphaned, Hint(orphaned)))
+	}
 	if a.member.trouble != nil {
 		err = errors.Join(err, a.member.trouble())
 	}
@@ -258,21 +311,23 @@ func (a *App) Close() {
 		if a.records != nil {
 			a.records.Close()
 		}
-		for _, pool := range []*pgxpool.Pool{a.writePool, a.readPool} {
-			if pool != nil {
-				closePool(pool)
-			}
-		}
+		closePools(a.within(poolCloseGrace), a.writePool, a.readPool)
 	})
 }
 
-// closePool does not wait for ever for a connection that hangs in a dead network.
-func closePool(pool *pgxpool.Pool) {
+// closePools does not wait for ever for a connection that hangs in a dead network.
+func closePools(limit time.Duration, pools ...*pgxpool.Pool) {
+	var closing sync.WaitGroup
+	for _, pool := range pools {
+		if pool != nil {
+			closing.Go(pool.Close)
+		}
+	}
 	closed := make(chan struct{})
-	go func() { pool.Close(); close(closed) }()
+	go func() { closing.Wait(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(poolCloseGrace):
+	case <-time.After(limit):
 	}
 }
 

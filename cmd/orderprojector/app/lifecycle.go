@@ -18,16 +18,21 @@ const (
 	phaseStopping = "stopping"
 )
 
+// lastStep is what each of the last steps of a shutdown gets where nothing is left of the grace.
+const lastStep = 100 * time.Millisecond
+
 // lifecycle is what every program of this package has: an HTTP listener, and a phase.
 type lifecycle struct {
 	logger   *slog.Logger
 	listener net.Listener
 	server   *httpapi.Server
 	phase    atomic.Value // string: why nothing is done; "" while the program works
+	grace    time.Duration
+	stopBy   atomic.Pointer[time.Time] // the end of the shutdown grace; nil until the program is told to stop
 }
 
-func newLifecycle(logger *slog.Logger) *lifecycle {
-	l := &lifecycle{logger: logger}
+func newLifecycle(logger *slog.Logger, grace time.Duration) *lifecycle {
+	l := &lifecycle{logger: logger, grace: grace}
 	l.phase.Store(phaseNew)
 	return l
 }
@@ -36,7 +41,11 @@ func newLifecycle(logger *slog.Logger) *lifecycle {
 func (l *lifecycle) run(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	markStopping := context.AfterFunc(ctx, func() { l.phase.Store(phaseStopping) })
+	markStopping := context.AfterFunc(ctx, func() {
+		stopBy := time.Now().Add(l.grace)
+		l.stopBy.Store(&stopBy)
+		l.phase.Store(phaseStopping)
+	})
 	defer markStopping()
 
 	served := make(chan error, 1)
@@ -54,7 +63,7 @@ func (l *lifecycle) run(ctx context.Context, work func(context.Context) error) e
 		err = errors.Join(err, <-worked)
 	}
 	l.phase.Store(phaseStopping)
-	shutdownCtx, done := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
+	shutdownCtx, done := context.WithTimeout(context.WithoutCancel(ctx), l.within(httpGrace))
 	defer done()
 	if shutdownErr := l.server.Shutdown(shutdownCtx); shutdownErr != nil {
 		l.logger.Warn("HTTP requests were cut off", "error", shutdownErr)
@@ -63,6 +72,14 @@ func (l *lifecycle) run(ctx context.Context, work func(context.Context) error) e
 		l.logger.Info("stopped")
 	}
 	return err
+}
+
+// within shortens a limit so that the last steps of a shutdown end with its grace.
+func (l *lifecycle) within(limit time.Duration) time.Duration {
+	if stopBy := l.stopBy.Load(); stopBy != nil {
+		limit = min(limit, max(lastStep, time.Until(*stopBy)))
+	}
+	return limit
 }
 
 // awaitDatabase waits until the database answers, without end. What check finds wrong with it for good does

@@ -47,7 +47,7 @@ func NewRelay(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *R
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	a := &Relay{cfg: cfg, lifecycle: newLifecycle(logger), registry: newRegistry(ReadBuild())}
+	a := &Relay{cfg: cfg, lifecycle: newLifecycle(logger, cfg.ShutdownGrace), registry: newRegistry(ReadBuild())}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -185,9 +185,7 @@ func (a *Relay) progress() error {
 func (a *Relay) Close() {
 	a.closeOnce.Do(func() {
 		a.close()
-		if a.pool != nil {
-			closePool(a.pool)
-		}
+		closePools(a.within(poolCloseGrace), a.pool)
 	})
 }
 

@@ -13,6 +13,8 @@ type Env struct {
 	Stderr    io.Writer // talk: logs, progress, hints, errors
 	LookupEnv func(name string) (string, bool)
 	Environ   func() []string // every NAME=value; nil for none
+
+	flush func() // ends what is queued for Stderr; nil where nothing is queued
 }
 
 // OSEnv is the Env of the real process.

@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -15,14 +17,32 @@ import (
 // logger writes to standard error: JSON, plain text, or text with colour for a
 // person at a terminal.
 func (env *Env) logger(log config.Log) *slog.Logger {
+	return slog.New(env.logHandler(log)(env.Stderr))
+}
+
+// serverLogger is logger for a program that must not stand still with its standard error: from here on, a queue
+// is in front of it. A reader that goes away does not end the program either.
+func (env *Env) serverLogger(log config.Log) *slog.Logger {
+	signal.Ignore(syscall.SIGPIPE)
+	out, handler := env.Stderr, env.logHandler(log)
+	queue := newLogQueue(out, logQueueBytes, func(lines int) {
+		slog.New(handler(out)).Warn("log lines were dropped: standard error is not read fast enough", "lines", lines)
+	})
+	env.Stderr, env.flush = queue, func() { queue.flush(logFlushLimit) }
+	return slog.New(handler(queue))
+}
+
+// logHandler makes handlers in the format that standard error asks for.
+func (env *Env) logHandler(log config.Log) func(io.Writer) slog.Handler {
 	options := &slog.HandlerOptions{Level: log.Level}
 	switch {
 	case log.Format == "json":
-		return slog.New(slog.NewJSONHandler(env.Stderr, options))
+		return func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, options) }
 	case isTerminal(env.Stderr):
-		return slog.New(tint.NewTextHandler(env.Stderr, &tint.Options{Level: log.Level, TimeFormat: time.TimeOnly, NoColor: !env.colour()}))
+		coloured := &tint.Options{Level: log.Level, TimeFormat: time.TimeOnly, NoColor: !env.colour()}
+		return func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, coloured) }
 	}
-	return slog.New(slog.NewTextHandler(env.Stderr, options))
+	return func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, options) }
 }
 
 // colour follows https://no-color.org: any non-empty value turns colour off.

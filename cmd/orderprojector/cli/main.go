@@ -25,6 +25,9 @@ func Execute(ctx context.Context, args []string, env *Env) int {
 	if err != nil {
 		reportError(env.Stderr, err, code)
 	}
+	if env.flush != nil {
+		env.flush()
+	}
 	return code
 }
 

@@ -32,7 +32,7 @@ within --shutdown-grace; a second signal exits at once.`,
 		if err != nil {
 			return err
 		}
-		logger := env.logger(cfg.Log)
+		logger := env.serverLogger(cfg.Log)
 		env.logSettings(cfg, logger)
 		limitMemory(cfg)
 		program, err := app.New(cmd.Context(), cfg, logger)

@@ -39,7 +39,7 @@ func newRunConsumerCommand(env *Env, cmd *cobra.Command, own config.Section, add
 		if err != nil {
 			return err
 		}
-		logger := env.logger(cfg.Log)
+		logger := env.serverLogger(cfg.Log)
 		env.logSettings(cfg, logger)
 		limitMemory(cfg)
 		program, err := build(cmd.Context(), cfg, logger)

@@ -29,7 +29,7 @@ The outbox tables must be there: see "migrate up".`,
 		if err != nil {
 			return err
 		}
-		logger := env.logger(cfg.Log)
+		logger := env.serverLogger(cfg.Log)
 		env.logSettings(cfg, logger)
 		limitMemory(cfg)
 		program, err := app.NewRelay(cmd.Context(), cfg, logger)

@@ -24,7 +24,8 @@ func newStatusCommand(env *Env) *cobra.Command {
 		Use:   "status",
 		Short: "Print how a group stands: paused or not, positions, counts, letters, gaps",
 		Long: `Print how a group stands: whether it is paused, by whom and why, whether its breaker is
-open, and what was decided per partition. Where Kafka does not answer, what it would say is left out.`,
+open, which members run, what stands still and why, and what was decided per partition. No member has to
+run. Where Kafka does not answer, what it would say is left out.`,
 		Args: cobra.NoArgs,
 	}
 	addConfigFlags(cmd, config.SectionKafka, config.SectionDatabase)
@@ -47,6 +48,7 @@ open, and what was decided per partition. Where Kafka does not answer, what it w
 				fmt.Fprintln(env.Stderr, "Kafka's side is left out:", err)
 			}
 			view.add(cfg.Kafka.Topic, positions)
+			view.Standing = env.standing(ctx, reader, cfg, view)
 			return out.print(env.Stdout, view, func(t *tableWriter) { statusTable(t, view) })
 		})
 	}
@@ -68,6 +70,7 @@ type statusView struct {
 	pgstore.GroupStatus
 	Partitions []partitionView `json:"partitions"`
 	KafkaError string          `json:"kafka_error,omitempty"`
+	Standing   []standing      `json:"standing_still"`
 }
 
 // partitionView is a partition as the database and Kafka see it; what one of them
@@ -117,11 +120,20 @@ func statusTable(t *tableWriter, v statusView) {
 	t.field("group", v.Group)
 	t.field("consumption", consumptionCell(v.Consumption))
 	t.field("breaker", breakerCell(v.Consumption.Breaker))
+	t.field("members", membersCell(v.Members))
 	t.field("parked events", countSinceCell(v.Parked.Events, v.Parked.OldestSeconds))
 	t.field("gaps", fmt.Sprintf("%d orders, %d of them overdue", v.Gaps.Orders, v.Gaps.Overdue))
 	t.field("blocked orders", strconv.FormatInt(v.Blocked, 10))
+	t.field("held records", strconv.FormatInt(v.Held.Records, 10))
 	t.field("dead letters", lettersCell(v.DeadLetters))
 	t.field("copies pending", countSinceCell(v.Copies.Pending, v.Copies.OldestSeconds))
+	if len(v.Standing) > 0 {
+		t.section("STANDING STILL")
+		for _, still := range v.Standing {
+			t.row(still.What)
+			t.row("  " + textCell(still.Hint))
+		}
+	}
 	t.section("PARTITIONS")
 	t.row("TOPIC", "PARTITION", "LOG START", "COMMITTED", "WATERMARK", "LOG END", "LAG", "APPLIED", "DUPLICATE", "STALE", "PARKED",
 		"CONFLICT", "INVALID", "UNSUPPORTED", "ILLEGAL", "IGNORED", "LOST", "ADVANCED")

@@ -134,7 +134,7 @@ func (c *Config) settings() []setting {
 		{section: SectionProcess, name: "shutdown-grace", env: "ORDERPROJECTOR_SHUTDOWN_GRACE", value: (*duration)(&c.ShutdownGrace),
 			usage: "time to finish in-flight work after SIGTERM or SIGINT"},
 		{section: SectionProcess, name: "stall-limit", env: "ORDERPROJECTOR_STALL_LIMIT", value: (*duration)(&c.StallLimit),
-			usage: "how long records may wait without progress before /healthz/consumption fails"},
+			usage: "how long records may wait without progress, or a partition without a member, before /healthz/consumption fails"},
 	}, c.consumerSettings()...)
 }
 
