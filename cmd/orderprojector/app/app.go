@@ -124,6 +124,7 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 	if a.records, err = kafkaio.NewRecordReader(client, a.logger); err != nil {
 		return err
 	}
+	a.records.TopicIDs = a.reader.TopicIDs
 	store := pgstore.New(a.writePool)
 	a.control, err = projection.NewControl(projection.ControlConfig{
 		Group: a.cfg.Kafka.Group, Store: store, Logger: a.logger, Registerer: a.registry,
