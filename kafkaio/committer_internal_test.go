@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,8 +91,12 @@ func TestAPartitionIsNotGivenUpBeforeTheCommitUnderWayHasEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var c *committer
 			var stay *ownership
+			var commits atomic.Int64
 			ended := make(chan struct{})
 			c = newCommitter(func(context.Context, map[int32]int64) (map[int32]error, error) {
+				if commits.Add(1) > 1 {
+					return nil, nil
+				}
 				go func() {
 					defer close(ended)
 					end(c, stay)
