@@ -24,6 +24,7 @@ type partitionState struct {
 	headOffset   int64     // of the record that headTime is of
 	headTime     time.Time // timestamp of the first record that waits, when it was looked up
 	transaction  openTransaction
+	told         openTransaction // the one that the log told of, until its end is told, too
 	inFlight     bool
 	inFlightTime time.Time // timestamp of the record at the position
 	lastTime     time.Time // timestamp of the last record applied
@@ -140,13 +141,12 @@ func (s *partitionState) resumed() {
 }
 
 // listed takes the bounds of a listing. A partition that is drained makes
-// progress by having nothing to do. It returns the open transaction as it was
-// known before and as it is; one that is open for longer than patience is to be told of.
-func (s *partitionState) listed(b logBounds, patience time.Duration) (before, now openTransaction) {
+// progress by having nothing to do. It returns the transactions of which the
+// log has to tell: one that has ended, and one that is open for longer than patience.
+func (s *partitionState) listed(b logBounds, patience time.Duration) (ended, news openTransaction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginLocked()
-	before = s.transaction
 	s.transaction.listed(b, time.Now())
 	s.bounds, s.bounded = b, true
 	s.readableLocked(s.position)
@@ -154,10 +154,13 @@ func (s *partitionState) listed(b logBounds, patience time.Duration) (before, no
 	if s.drainedLocked() {
 		s.lastProgress = time.Now()
 	}
-	if s.transaction.offsets > 0 && time.Since(s.transaction.since) > patience {
-		s.transaction.told = true
+	if s.told.since != s.transaction.since {
+		ended, s.told = s.told, openTransaction{}
+		if time.Since(s.transaction.since) > patience {
+			news, s.told = s.transaction, s.transaction
+		}
 	}
-	return before, s.transaction
+	return ended, news
 }
 
 // beginLocked starts the time without progress anew where there was nothing to do: before records are

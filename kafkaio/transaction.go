@@ -8,7 +8,6 @@ type openTransaction struct {
 	offset  int64     // its first record, which is the last stable offset
 	offsets int64     // from there to the high watermark
 	since   time.Time // when this member first saw it
-	told    bool      // it is open for so long that the log says so
 }
 
 // listed takes the bounds of a listing.
@@ -33,14 +32,14 @@ func (t *openTransaction) passed(position int64) {
 // listed takes the bounds of a listing, and logs a transaction that is open for
 // long, once, and its end.
 func (w *worker) listed(b logBounds) {
-	before, now := w.state.listed(b, w.session.cfg.StallLimit/6)
-	if before.told && now.since != before.since {
-		w.logger.Info("the transaction that held the partition back has ended", "transaction_offset", before.offset,
-			"open", time.Since(before.since).Round(time.Millisecond))
+	ended, news := w.state.listed(b, w.session.cfg.StallLimit/6)
+	if ended.offsets > 0 {
+		w.logger.Info("the transaction that held the partition back has ended", "transaction_offset", ended.offset,
+			"open", time.Since(ended.since).Round(time.Millisecond))
 	}
-	if now.told && (!before.told || now.since != before.since) {
-		w.logger.Warn("records wait behind an open transaction", "offsets", now.offsets, "transaction_offset", now.offset,
-			"since", now.since, "hint", transactionHint)
+	if news.offsets > 0 {
+		w.logger.Warn("records wait behind an open transaction", "offsets", news.offsets, "transaction_offset", news.offset,
+			"since", news.since, "hint", transactionHint)
 	}
 }
 
