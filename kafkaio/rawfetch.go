@@ -51,15 +51,20 @@ func (f *rawFetcher) fetch(ctx context.Context, tp projection.TopicPartition, of
 		return fetched{}, err
 	}
 	fp, next := f.process(tp, offset, rp, kgo.ReadCommitted())
-	if fp.Err != nil {
-		bad := batchAt(rp.RecordBatches, next)
-		switch {
-		case bad == nil:
-			return fetched{}, fmt.Errorf("fetching %s at offset %d: %w", tp, offset, fp.Err)
-		case bad.offset <= offset:
-			return fetched{}, f.unreadable(ctx, tp, bad, rp, fp.Err)
+	bad, cause := batchAt(rp.RecordBatches, next), fp.Err
+	if cause == nil {
+		if fp.Records, cause = withinHighWatermark(fp.Records, fp.HighWatermark); cause != nil {
+			bad = batchBeyond(rp.RecordBatches, offset, fp.HighWatermark)
 		}
-		next = bad.offset // the batches before it are whole
+	}
+	switch {
+	case cause == nil:
+	case bad == nil:
+		return fetched{}, fmt.Errorf("fetching %s at offset %d: %w", tp, offset, cause)
+	case bad.begins <= offset:
+		return fetched{}, f.unreadable(ctx, tp, offset, bad, rp, cause)
+	default:
+		next = bad.begins // the batches before it are whole
 	}
 	return fetched{
 		records: fp.Records,

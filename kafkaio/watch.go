@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/orderprojector/orderprojector/projection"
 )
 
 // missingLimit is how many looks in a row must find the topic missing before
@@ -109,10 +107,10 @@ func (s *session) probe(ctx context.Context, w *worker, b logBounds) {
 	position := w.state.at()
 	for next := position; next < b.end; {
 		f, err := s.raw.fetch(ctx, w.tp, next, fetchMaxPartitionBytes)
-		if _, ok := errors.AsType[*projection.UnreadableError](err); ok && next == position {
-			w.feed.fail(err) // the client may try again and again without a word
-		}
 		if err != nil || f.next <= next {
+			if next == position && w.state.neglected() {
+				s.searchBehind(ctx, w, position, b.end, err)
+			}
 			return
 		}
 		if len(f.records) > 0 {

@@ -361,7 +361,11 @@ func (w *worker) refetch(failure error) error {
 			Hint:   "events that are projected are gone from the topic: run verify, then rebuild --orders for what differs",
 		}
 	default:
-		if unreadable, ok := errors.AsType[*projection.UnreadableError](w.readable()); ok {
+		unreadable, ok := errors.AsType[*projection.UnreadableError](failure) // found by a search
+		if !ok {
+			unreadable, ok = errors.AsType[*projection.UnreadableError](w.readable())
+		}
+		if ok {
 			return fmt.Errorf("%w: %w", haltAt(unreadable), unreadable)
 		}
 		w.logger.Warn("fetching failed, trying again", "error", failure, "position", w.position)

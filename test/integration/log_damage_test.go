@@ -25,16 +25,21 @@ func damage(t *testing.T, k *testenv.Kafka, topic string, partition int32, batch
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	k.Stop(ctx)
-	path := k.Segment(topic, partition)
-	log, err := os.ReadFile(path)
-	must(t, err)
-	at := 0
-	for range batch {
-		at += 12 + int(binary.BigEndian.Uint32(log[at+8:]))
-	}
-	log[at+61+20] ^= 0x10 // behind the header
-	must(t, os.WriteFile(path, log, 0o600))
+	flip(t, k.Segment(topic, partition), batch, 61+20, 0x10) // behind the header
 	must(t, k.Start(ctx))
+}
+
+// flip flips a bit of one batch of a log segment.
+func flip(t *testing.T, segment string, batch, at int, bit byte) {
+	t.Helper()
+	log, err := os.ReadFile(segment)
+	must(t, err)
+	begins := 0
+	for range batch {
+		begins += 12 + int(binary.BigEndian.Uint32(log[begins+8:]))
+	}
+	log[begins+at] ^= bit
+	must(t, os.WriteFile(segment, log, 0o600))
 }
 
 // asOneBatch produces records as one batch.
@@ -74,15 +79,7 @@ func TestDamagedBatchHaltsItsPartition(t *testing.T) {
 		t.Error("partition 1 is not told of")
 	}
 
-	// The command, word by word as health says.
-	command := regexp.MustCompile(`orderprojector (offsets skip --partition 0 --to 4 --comment) "([^"]+)" (--execute)`).FindStringSubmatch(problem.Detail)
-	if command == nil {
-		t.Fatalf("health names no command: %s", problem.Detail)
-	}
-	args := append(strings.Fields(command[1]), command[2], command[3])
-	if code, out, said := s.command(args...); code != 0 {
-		t.Fatalf("%v: exit code %d\n%s%s", args, code, out, said)
-	}
+	s.skipAsTold(problem.Detail, 0, 4)
 	s.awaitDrained()
 	awaitMetric(t, p, func(v float64) bool { return v == 0 }, "orderprojector_partition_halted")
 	awaitStatus(t, p, "/healthz/consumption", 200)
@@ -91,6 +88,65 @@ func TestDamagedBatchHaltsItsPartition(t *testing.T) {
 	}
 	if lost := ask[int64](s, `SELECT lost_offsets FROM projection_watermarks WHERE kafka_partition = 0`); lost != 3 {
 		t.Errorf("%d lost offsets are stored, want 3", lost)
+	}
+}
+
+// skipAsTold runs the command that health names for a partition, word by word.
+func (s *stage) skipAsTold(health string, partition int32, to int64) {
+	s.t.Helper()
+	pattern := fmt.Sprintf(`orderprojector (offsets skip --partition %d --to %d --comment) "([^"]+)" (--execute)`, partition, to)
+	command := regexp.MustCompile(pattern).FindStringSubmatch(health)
+	if command == nil {
+		s.t.Fatalf("health does not say %q: %s", pattern, health)
+	}
+	args := append(strings.Fields(command[1]), command[2], command[3])
+	if code, out, said := s.command(args...); code != 0 {
+		s.t.Fatalf("%v: exit code %d\n%s%s", args, code, out, said)
+	}
+}
+
+// The bit that flips is in the header of the batch, which says where the batch lies: the
+// watermark must not follow it beyond the log, and the halt names offsets all the same.
+func TestDamagedBatchHeader(t *testing.T) {
+	t.Parallel()
+	k := testenv.StartKafka(t, testenv.KafkaConfig{})
+	s := newStage(t, stageConfig{Brokers: k.Brokers(), Partitions: 3})
+	fields := []struct {
+		name string
+		at   int
+		bit  byte
+		to   int64 // the first offset behind what cannot be read
+	}{
+		{"first offset, not covered by the checksum, by which the broker finds the next batch", 7, 0x10, 5},
+		{"last offset", 25, 1, 4},
+		{"length, without which the broker does not find the next batch", 9, 1, 5},
+	}
+	for i, field := range fields {
+		at := int32(i)
+		id := func(name string) string { return fmt.Sprintf("%s-%d", name, i) }
+		s.produce(on(at, created(id("a"))))
+		s.asOneBatch(on(at, created(id("b1"))), on(at, created(id("b2"))), on(at, created(id("b3"))))
+		s.produce(on(at, created(id("c"))))
+		flip(t, k.Segment(s.topic, at), 1, field.at, field.bit)
+	}
+	p := s.spawn()
+	awaitMetric(t, p, func(v float64) bool { return v == 3 }, "orderprojector_partition_halted")
+	if marks := s.marks(); marks[0] != 1 || marks[1] != 1 || marks[2] != 1 {
+		t.Errorf("watermarks %v", marks)
+	}
+	_, health := get(p.HTTPAddr(), "/healthz/consumption")
+	var problem struct{ Detail string }
+	must(t, json.Unmarshal([]byte(health), &problem))
+	for i, field := range fields {
+		if !strings.Contains(problem.Detail, fmt.Sprintf("%s-%d: offsets 1 to %d cannot be read", s.topic, i, field.to-1)) {
+			t.Errorf("%s: health says: %s", field.name, problem.Detail)
+		}
+		s.skipAsTold(problem.Detail, int32(i), field.to)
+	}
+	s.awaitDrained()
+	awaitStatus(t, p, "/healthz/consumption", 200)
+	if got := ask[string](s, `SELECT string_agg(order_id, ' ' ORDER BY order_id COLLATE "C") FROM orders`); got != "a-0 a-1 a-2 c-1" {
+		t.Errorf("orders %q", got)
 	}
 }
 
