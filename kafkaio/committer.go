@@ -66,6 +66,13 @@ func (c *committer) move(o *ownership, position int64) {
 	}
 }
 
+// hold ends committing until the partition begins anew. It waits for a commit under way.
+func (c *committer) hold(o *ownership) {
+	c.committing.Lock()
+	defer c.committing.Unlock()
+	c.move(o, projection.NoOffset)
+}
+
 // committedOf returns what was committed last, or what the start said.
 func (c *committer) committedOf(o *ownership) int64 {
 	c.mu.Lock()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -77,6 +79,49 @@ func TestCommitterRetriesWhatFailed(t *testing.T) {
 	}
 }
 
+// A partition may be given up, or begin anew, only when the commit that is under
+// way has ended: the next owner, or the next assignment, would see it go back.
+func TestAPartitionIsNotGivenUpBeforeTheCommitUnderWayHasEnded(t *testing.T) {
+	ctx := context.Background()
+	for name, end := range map[string]func(*committer, *ownership){
+		"released with a commit":    func(c *committer, o *ownership) { _ = c.release(ctx, []*ownership{o}, true) },
+		"released without a commit": func(c *committer, o *ownership) { _ = c.release(ctx, []*ownership{o}, false) },
+		"rewound":                   func(c *committer, o *ownership) { c.hold(o) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c *committer
+			var stay *ownership
+			var commits atomic.Int64
+			ended := make(chan struct{})
+			c = newCommitter(func(context.Context, map[int32]int64) (map[int32]error, error) {
+				if commits.Add(1) > 1 {
+					return nil, nil
+				}
+				go func() {
+					defer close(ended)
+					end(c, stay)
+				}()
+				select {
+				case <-ended:
+					t.Error("the partition is given up while a commit is under way")
+				case <-time.After(100 * time.Millisecond):
+				}
+				return nil, nil
+			})
+			stay = c.own(0)
+			c.begin(stay, projection.Start{Offset: 0, CommitAbove: projection.NoOffset})
+			c.move(stay, 7)
+			if err := c.flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			<-ended
+			if stay.committed != 7 {
+				t.Errorf("committed %d", stay.committed)
+			}
+		})
+	}
+}
+
 // Whatever happens in whatever order, nothing is committed for a stay that is
 // over, and one stay's commits never go back.
 func TestCommitterNeverGoesBack(t *testing.T) {
@@ -120,6 +165,11 @@ func TestCommitterNeverGoesBack(t *testing.T) {
 			"late move": func(t *rapid.T) {
 				if len(stale) > 0 {
 					c.move(stale[len(stale)-1], 1000)
+				}
+			},
+			"hold": func(t *rapid.T) {
+				if current != nil {
+					c.hold(current)
 				}
 			},
 			"flush": func(t *rapid.T) { _ = c.flush(ctx) },

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -479,6 +480,61 @@ func TestRewindFromCheck(t *testing.T) {
 	}
 }
 
+// The database lost commits, and the assignment takes its time: the position of
+// before is not committed meanwhile.
+func TestNothingIsCommittedOnceARewindIsKnown(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Start(t, kfake.SeedTopics(2, topic))
+	faults := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: group, Err: kerr.UnknownServerError, Count: -1})
+	h := newFakeHandler()
+	lost, known, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var checked, assigned sync.Once
+	h.onCheck = func(_ context.Context, tp projection.TopicPartition) (err error) {
+		select {
+		case <-lost:
+			if tp.Partition == 0 {
+				checked.Do(func() {
+					h.update(func() { h.watermarks[watermarkKey(tp)] = 2; h.records[0] = h.records[0][:2] })
+					err = &projection.RewindError{To: 2, Reason: "watermark is 2"}
+				})
+			}
+		default:
+		}
+		return err
+	}
+	h.onAssign = func(ctx context.Context, a projection.Assignment) error {
+		select {
+		case <-lost:
+		default:
+			return nil
+		}
+		if a.Partition == 0 {
+			assigned.Do(func() {
+				close(known)
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+			})
+		}
+		return nil
+	}
+	start(t, clientConfig(c), fast(), h)
+	c.Produce(t, topic, 0, kafkatest.Numbered(0, 5)...)
+	h.awaitValues(t, 0, kafkatest.Numbered(0, 5)...)
+	close(lost)
+	<-known
+	faults.Remove()
+	c.Produce(t, topic, 1, "a", "b") // both partitions are committed together
+	awaitCommitted(t, c, 1, 2)
+	if at := c.Committed(t, group, topic, 0); at != -1 {
+		t.Errorf("offset %d is committed, and the database is at 2", at)
+	}
+	close(release)
+	h.awaitValues(t, 0, kafkatest.Numbered(0, 5)...)
+	awaitCommitted(t, c, 0, 5)
+}
+
 func TestHaltLeavesOthersRunning(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, kfake.SeedTopics(2, topic))
@@ -725,14 +781,14 @@ func TestControlRecordsAndAbortedTail(t *testing.T) {
 	}
 
 	// An aborted tail in front of an open transaction: its marker is not
-	// visible yet, and the tail is no lag.
+	// visible yet, and nothing is left to read.
 	aborted := c.Begin(t, "tx3", topic, 0, "z")
 	open := c.Begin(t, "tx4", topic, 0, "w")
 	aborted.End(t, kgo.TryAbort)
 	eventually(t, "the last stable offset behind the aborted record", func() bool { return r.partition(0).EndOffset == 7 })
-	eventually(t, "lag 0 behind an aborted tail", func() bool { return r.partition(0).Lag == 0 })
-	if got := r.partition(0).Position; got != 6 {
-		t.Errorf("position %d", got)
+	eventually(t, "drained behind an aborted tail", func() bool { return r.partition(0).Drained })
+	if p := r.partition(0); p.Position != 6 || p.Lag != 3 || p.HighWatermark != 9 {
+		t.Errorf("position %d, lag %d, high watermark %d", p.Position, p.Lag, p.HighWatermark)
 	}
 	open.End(t, kgo.TryCommit)
 	h.awaitValues(t, 0, "a", "b", "w")

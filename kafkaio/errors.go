@@ -25,6 +25,7 @@ var (
 	errClientClosed   = errors.New("the kafka client closed")
 
 	errStopping = errors.New("the partition is given up")
+	errReadable = errors.New("the records that halted the partition can be read again")
 )
 
 // fatalError ends Run: another session would meet the same.

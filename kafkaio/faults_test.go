@@ -109,6 +109,27 @@ func TestPositionBeyondTheEnd(t *testing.T) {
 	h.awaitValues(t, 1, "a")
 }
 
+// A member reads again below its watermark in a log that ends below it: new
+// records would take the offsets of records that are projected, and pass for them.
+func TestALogShorterThanTheWatermarkHaltsWhileReadingAgain(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Start(t, kfake.SeedTopics(1, topic))
+	c.Produce(t, topic, 0, kafkatest.Numbered(0, 3)...)
+	c.SetCommitted(t, group, topic, 0, 1)
+	h := newFakeHandler()
+	h.watermarks[watermarkKey(projection.TopicPartition{Topic: topic, TopicID: c.TopicInfo(topic).TopicID})] = 50
+	var handled atomic.Int64
+	h.onHandle = func(_ context.Context, records []projection.Record) error {
+		handled.Add(int64(len(records)))
+		return nil
+	}
+	r := start(t, clientConfig(c), fast(), h)
+	eventually(t, "halted, or read", func() bool { return r.partition(0).HaltedReason != "" || handled.Load() > 0 })
+	if reason := r.partition(0).HaltedReason; !strings.Contains(reason, "position 50 is beyond the end of the log (3)") {
+		t.Errorf("halted because of %q, %d records were handled", reason, handled.Load())
+	}
+}
+
 func TestShutdownWithoutBroker(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, kfake.SeedTopics(2, topic))

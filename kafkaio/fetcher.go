@@ -237,10 +237,11 @@ func (f *fetcher) deliver(p kgo.FetchPartition) (unknownTopicID bool) {
 	if fd == nil {
 		return false
 	}
-	fd.push(p.Records)
-	if p.Err != nil {
+	records, beyond := withinHighWatermark(p.Records, p.HighWatermark)
+	fd.push(records)
+	if err := errors.Join(p.Err, beyond); err != nil {
 		f.pause(fd)
-		fd.fail(p.Err)
+		fd.fail(err)
 	}
 	return errors.Is(p.Err, kerr.UnknownTopicID)
 }

@@ -29,7 +29,7 @@ func TestFetcherKnowsItsTopic(t *testing.T) {
 	fd := newFeed(projection.TopicPartition{Topic: "t", TopicID: [16]byte{1}})
 	f.feeds[0] = fd
 	deliver := func(id [16]byte) {
-		f.distribute(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "t", TopicID: id, Partitions: []kgo.FetchPartition{{Records: records(0, 1, 1)}}}}}})
+		f.distribute(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "t", TopicID: id, Partitions: []kgo.FetchPartition{{HighWatermark: 10, Records: records(0, 1, 1)}}}}}})
 	}
 	deliver([16]byte{2})
 	if !fd.empty() || doubts != 1 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderprojector/orderprojector/kafkaio/kafkatest"
 	"github.com/orderprojector/orderprojector/projection"
@@ -113,6 +114,94 @@ func TestABatchInFlightFinishesWhenTheGateCloses(t *testing.T) {
 	}
 	gate.set(nil)
 	h.awaitValues(t, 0, "0", "1")
+}
+
+// How old the oldest waiting record is must be known while nothing is fetched: neither the
+// time since the last record was applied nor the time since the pause tells.
+func TestTheAgeOfWhatWaitsIsTrueWhilePaused(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Start(t, kfake.SeedTopics(2, topic))
+	old := func(partition int32, age time.Duration) {
+		r := &kgo.Record{Topic: topic, Partition: partition, Value: []byte("v"), Timestamp: time.Now().Add(-age)}
+		if err := c.Client.ProduceSync(context.Background(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := newFakeHandler()
+	gate := newGate(nil)
+	cfg := fast()
+	cfg.Gate = gate
+	r := start(t, clientConfig(c), cfg, h)
+	old(0, 2*time.Hour)
+	h.awaitValues(t, 0, "v")
+	checks := make(chan struct{}, 1)
+	h.onCheck = func(context.Context, projection.TopicPartition) error { signal(checks); return nil }
+	gate.set(errMaintenance)
+	<-checks
+	<-checks // the workers have seen the gate
+	old(0, 13*time.Second)
+	old(1, 3*time.Hour)
+	is := func(partition int32, want time.Duration) {
+		t.Helper()
+		eventually(t, "lag", func() bool { return r.partition(partition).Lag == 1 })
+		p := r.partition(partition)
+		if !p.LagTimeKnown || p.LagTime < want || p.LagTime > want+patience {
+			t.Errorf("partition %d: the record that waits is %s old, not %s (known: %v)", partition, p.LagTime, want, p.LagTimeKnown)
+		}
+	}
+	is(0, 13*time.Second)
+	is(1, 3*time.Hour)
+	r.stop(t)
+
+	// A member that finds the group paused knows it, too.
+	r = start(t, clientConfig(c), cfg, h)
+	eventually(t, "the age is known", func() bool { return r.partition(1).LagTimeKnown })
+	is(0, 13*time.Second)
+	is(1, 3*time.Hour)
+	gate.set(nil)
+	h.awaitValues(t, 1, "v")
+	eventually(t, "no lag", func() bool { return r.partition(1).LagTime == 0 && r.partition(0).LagTime == 0 })
+}
+
+// What waits behind an open transaction is lag, and yet nothing is left to do.
+func TestAnOpenTransactionIsTold(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Start(t, kfake.SeedTopics(1, topic))
+	h := newFakeHandler()
+	cfg := fast()
+	cfg.StallLimit = 400 * time.Millisecond
+	r := start(t, clientConfig(c), cfg, h)
+	c.Produce(t, topic, 0, "a")
+	open := c.Begin(t, "tx", topic, 0, "b")
+	c.Produce(t, topic, 0, "c", "d")
+	h.awaitValues(t, 0, "a")
+	eventually(t, "an unhealthy partition", func() bool {
+		err := r.Healthy()
+		return err != nil && strings.Contains(err.Error(), "3 offsets wait behind a transaction that begins at offset 1")
+	})
+	p := r.partition(0)
+	if p.Lag != 3 || !p.Drained || p.BehindTransaction != 3 || p.TransactionOffset != 1 || p.EndOffset != 1 || p.HighWatermark != 4 || p.LagTime == 0 {
+		t.Errorf("%+v", p)
+	}
+	if n := r.metric(t, "orderprojector_consumer_open_transaction_offsets"); n != 3 {
+		t.Errorf("consumer_open_transaction_offsets = %v", n)
+	}
+	if s := r.metric(t, "orderprojector_consumer_open_transaction_seconds"); s < cfg.StallLimit.Seconds() {
+		t.Errorf("consumer_open_transaction_seconds = %v", s)
+	}
+	open.End(t, kgo.TryCommit)
+	h.awaitValues(t, 0, "a", "b", "c", "d")
+	eventually(t, "health, and no lag", func() bool {
+		p := r.partition(0)
+		return r.Healthy() == nil && p.Lag == 0 && p.BehindTransaction == 0
+	})
+}
+
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
 }
 
 // Partitions change hands while the group is paused, without waiting for it.

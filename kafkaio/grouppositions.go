@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,9 +20,16 @@ type GroupPosition struct {
 	projection.TopicPartition
 	LogStart      int64 // first offset that still exists
 	LogEnd        int64 // last stable offset
-	HighWatermark int64 // end of what is replicated; above LogEnd while transactions are open. NoOffset when it is not known
+	HighWatermark int64 // end of what is replicated; above LogEnd while a transaction is open
 	Committed     int64 // next to read, or projection.NoOffset
+	// TransactionSince is the Kafka timestamp of the record at LogEnd while a transaction is open: the first record
+	// of the oldest one. It is zero when the record cannot be read.
+	TransactionSince time.Time
 }
+
+// BehindTransaction counts the offsets from the first record of the oldest open
+// transaction to the end of the log.
+func (p *GroupPosition) BehindTransaction() int64 { return p.HighWatermark - p.LogEnd }
 
 // GroupPositions asks the brokers where a group stands in a topic, partition by
 // partition. Partitions whose leader is away are missing from the answer. It connects
@@ -45,22 +53,21 @@ func GroupPositions(ctx context.Context, config ClientConfig, group, topic strin
 	if err != nil {
 		return nil, err
 	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
-	if err != nil && !partial(err) {
-		return nil, fmt.Errorf("listing end offsets of %s: %w", topic, err)
-	}
 	committed, err := admin.FetchOffsetsForTopics(ctx, group, topic)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, fmt.Errorf("fetching committed offsets of group %s: %w", group, err)
 	}
+	raw := newRawFetcher(client)
 	positions := make([]GroupPosition, 0, len(logs))
 	for partition, b := range logs {
 		p := GroupPosition{
 			TopicPartition: projection.TopicPartition{Topic: topic, TopicID: id, Partition: partition},
-			LogStart:       b.start, LogEnd: b.end, Committed: projection.NoOffset, HighWatermark: projection.NoOffset,
+			LogStart:       b.start, LogEnd: b.end, HighWatermark: b.high, Committed: projection.NoOffset,
 		}
-		if end, ok := ends.Lookup(topic, partition); ok && end.Err == nil {
-			p.HighWatermark = end.Offset
+		if p.BehindTransaction() > 0 {
+			if at, found, err := raw.timestamp(ctx, p.TopicPartition, p.LogEnd); err == nil && found {
+				p.TransactionSince = at
+			}
 		}
 		if o, ok := committed.Lookup(topic, partition); ok && o.Err == nil && o.At >= 0 {
 			p.Committed = o.At

@@ -111,7 +111,7 @@ func (h *fakeHandler) Assign(ctx context.Context, a projection.Assignment) (proj
 			watermark = a.LogStart
 			h.watermarks[key] = watermark
 		}
-		start = projection.Start{Offset: watermark, CommitAbove: a.Committed}
+		start = projection.Start{Offset: watermark, Watermark: watermark, CommitAbove: a.Committed}
 		if a.Committed != projection.NoOffset {
 			start.Offset = min(watermark, a.Committed)
 		}

@@ -3,6 +3,7 @@ package kafkaio
 import (
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -39,7 +40,7 @@ func (m *metrics) register(reg prometheus.Registerer, c *Consumer) error {
 type statusCollector struct {
 	consumer *Consumer
 
-	lag, lagSeconds, headroom, ahead, halted, position, joined *prometheus.Desc
+	lag, lagSeconds, transaction, transactionSeconds, headroom, ahead, halted, position, joined *prometheus.Desc
 }
 
 func newStatusCollector(c *Consumer) *statusCollector {
@@ -48,18 +49,22 @@ func newStatusCollector(c *Consumer) *statusCollector {
 	}
 	return &statusCollector{
 		consumer:   c,
-		lag:        perPartition("consumer_lag_records", "Offsets between the position and the last stable offset."),
-		lagSeconds: perPartition("consumer_lag_seconds", "Age of the next record to apply; zero when caught up."),
-		headroom:   perPartition("retention_headroom_records", "Offsets between the start of the log and the position."),
-		ahead:      perPartition("committed_ahead", "1 while the group's committed offset is ahead of what the database holds."),
-		halted:     perPartition("partition_halted", "1 while the partition is halted and needs an operator."),
-		position:   perPartition("consumer_position_offset", "Next offset to read; everything below is in the database."),
-		joined:     prometheus.NewDesc(metricPrefix+"consumer_joined", "1 while the member is in its consumer group.", nil, nil),
+		lag:        perPartition("consumer_lag_records", "Offsets between the position and the high watermark."),
+		lagSeconds: perPartition("consumer_lag_seconds", "Age of the first record that waits; zero when there is none."),
+
+		transaction:        perPartition("consumer_open_transaction_offsets", "Offsets that wait behind the oldest open transaction; zero when none is open."),
+		transactionSeconds: perPartition("consumer_open_transaction_seconds", "For how long this member has seen that transaction open; zero when none is."),
+
+		headroom: perPartition("retention_headroom_records", "Offsets between the start of the log and the position."),
+		ahead:    perPartition("committed_ahead", "1 while the group's committed offset is ahead of what the database holds."),
+		halted:   perPartition("partition_halted", "1 while the partition is halted and needs an operator."),
+		position: perPartition("consumer_position_offset", "Next offset to read; everything below is in the database."),
+		joined:   prometheus.NewDesc(metricPrefix+"consumer_joined", "1 while the member is in its consumer group.", nil, nil),
 	}
 }
 
 func (s *statusCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.lag, s.lagSeconds, s.headroom, s.ahead, s.halted, s.position, s.joined} {
+	for _, d := range []*prometheus.Desc{s.lag, s.lagSeconds, s.transaction, s.transactionSeconds, s.headroom, s.ahead, s.halted, s.position, s.joined} {
 		ch <- d
 	}
 }
@@ -80,7 +85,15 @@ func (s *statusCollector) Collect(ch chan<- prometheus.Metric) {
 		partition := strconv.Itoa(int(p.Partition))
 		gauge(s.halted, flag(p.HaltedReason != ""), p.Topic, partition)
 		gauge(s.lag, float64(p.Lag), p.Topic, partition)
-		gauge(s.lagSeconds, p.LagTime.Seconds(), p.Topic, partition)
+		if p.LagTimeKnown {
+			gauge(s.lagSeconds, p.LagTime.Seconds(), p.Topic, partition)
+		}
+		open := 0.0
+		if p.BehindTransaction > 0 {
+			open = time.Since(p.TransactionSince).Seconds()
+		}
+		gauge(s.transaction, float64(p.BehindTransaction), p.Topic, partition)
+		gauge(s.transactionSeconds, open, p.Topic, partition)
 		if !p.Assigned {
 			continue
 		}

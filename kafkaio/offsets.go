@@ -11,14 +11,19 @@ import (
 	"github.com/orderprojector/orderprojector/projection"
 )
 
-// logBounds is where a partition's log begins and where its stable part ends.
+// logBounds is where a partition's log begins and ends.
 type logBounds struct {
 	start int64 // first offset that still exists
 	end   int64 // last stable offset
+	high  int64 // high watermark: above end while a transaction is open
 }
 
 // listBounds asks for the bounds of every partition of a topic. Partitions
 // whose leader is away are missing from the answer.
+//
+// The high watermark is asked for first. A last stable offset below it then
+// means that a transaction was open at the second question, and not that
+// records arrived between the two.
 func listBounds(ctx context.Context, adm *kadm.Client, topic string) (map[int32]logBounds, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -26,14 +31,20 @@ func listBounds(ctx context.Context, adm *kadm.Client, topic string) (map[int32]
 	if err != nil && !partial(err) {
 		return nil, fmt.Errorf("listing start offsets of %s: %w", topic, err)
 	}
+	highs, err := adm.ListEndOffsets(ctx, topic)
+	if err != nil && !partial(err) {
+		return nil, fmt.Errorf("listing end offsets of %s: %w", topic, err)
+	}
 	ends, err := adm.ListCommittedOffsets(ctx, topic)
 	if err != nil && !partial(err) {
 		return nil, fmt.Errorf("listing last stable offsets of %s: %w", topic, err)
 	}
 	bounds := make(map[int32]logBounds)
 	for partition, start := range starts[topic] {
-		if end, ok := ends.Lookup(topic, partition); ok && start.Err == nil && end.Err == nil && partition >= 0 {
-			bounds[partition] = logBounds{start.Offset, end.Offset}
+		end, stable := ends.Lookup(topic, partition)
+		high, replicated := highs.Lookup(topic, partition)
+		if stable && replicated && start.Err == nil && end.Err == nil && high.Err == nil && partition >= 0 {
+			bounds[partition] = logBounds{start: start.Offset, end: end.Offset, high: max(end.Offset, high.Offset)}
 		}
 	}
 	return bounds, nil

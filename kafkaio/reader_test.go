@@ -101,6 +101,52 @@ func TestRecordReader(t *testing.T) {
 	}
 }
 
+// A topic of two partitions is made again with one. The second partition's
+// records are gone, and not waiting for a leader.
+func TestRecordsOfAPartitionThatTheTopicLost(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Start(t, kfake.SeedTopics(1, topic))
+	tp := projection.TopicPartition{Topic: topic, TopicID: c.TopicInfo(topic).TopicID, Partition: 1}
+	var ids []projection.TopicID
+	var asking error
+	newReader := func() *kafkaio.RecordReader {
+		reader, err := kafkaio.NewRecordReader(clientConfig(c), testLogger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(reader.Close)
+		reader.TopicIDs = func(context.Context, string) ([]projection.TopicID, error) { return ids, asking }
+		return reader
+	}
+	read := func(reader *kafkaio.RecordReader) error {
+		return reader.ReadRecords(t.Context(), tp, []int64{3}, func(projection.Record) { t.Error("found a record") })
+	}
+
+	ids = []projection.TopicID{tp.TopicID} // the topic was never made anew: partitions may have been added
+	reader := newReader()
+	for range 2 {
+		if err := read(reader); err == nil {
+			t.Error("one look is believed")
+		}
+	}
+	reader.Impatient(0)
+	if err := read(reader); err != nil {
+		t.Errorf("two looks apart: %v", err)
+	}
+	reader = newReader()
+	if err := read(reader); err == nil {
+		t.Error("one look is believed")
+	}
+	ids = append(ids, projection.TopicID{1}) // an earlier log of the same name
+	if err := read(reader); err != nil {
+		t.Errorf("the topic was made anew: %v", err)
+	}
+	asking = errors.New("the database is away")
+	if err := read(newReader()); !errors.Is(err, asking) {
+		t.Errorf("not knowing what was before: %v", err)
+	}
+}
+
 func TestTopicReader(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, kfake.NumBrokers(2), kfake.SeedTopics(3, topic))

@@ -32,6 +32,7 @@ type session struct {
 	committer *committer
 
 	doubted chan struct{} // capacity 1: look at the topic's identity now
+	begun   chan struct{} // capacity 1: list the bounds of the logs now
 	failure chan error    // capacity 1: the error that ends the session
 
 	mu      sync.Mutex
@@ -48,6 +49,7 @@ func (c *Consumer) newSession(topicID projection.TopicID) (*session, error) {
 		metrics: c.metrics,
 		health:  &c.contact,
 		doubted: make(chan struct{}, 1),
+		begun:   make(chan struct{}, 1),
 		failure: make(chan error, 1),
 		workers: make(map[int32]*worker),
 	}
@@ -110,9 +112,12 @@ func (s *session) fail(err error) {
 	}
 }
 
-func (s *session) doubt() {
+func (s *session) doubt() { signal(s.doubted) }
+
+// signal sends to a channel of capacity 1 what nobody has to receive twice.
+func signal(to chan<- struct{}) {
 	select {
-	case s.doubted <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

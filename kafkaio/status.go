@@ -48,10 +48,20 @@ type PartitionStatus struct {
 	// LogStart is the first offset that still exists, EndOffset the last stable one.
 	LogStart  int64
 	EndOffset int64
-	// Lag counts offsets from the position to the end. Zero means drained.
+	// HighWatermark is the end of what is replicated: above EndOffset while a transaction is open.
+	HighWatermark int64
+	// Lag counts offsets from the position to the high watermark.
 	Lag int64
-	// LagTime is the age of the record at the position, zero when drained.
-	LagTime time.Duration
+	// Drained is true when everything is applied that can be read: up to EndOffset.
+	Drained bool
+	// LagTime is the age of the first record that waits, zero without lag. LagTimeKnown is false for a moment after an assignment.
+	LagTime      time.Duration
+	LagTimeKnown bool
+	// BehindTransaction counts the offsets from the first record of the oldest open transaction, at
+	// TransactionOffset, to the high watermark. Zero means that none is open.
+	BehindTransaction int64
+	TransactionOffset int64
+	TransactionSince  time.Time // when this member first saw it
 	// RetentionHeadroom counts the offsets between the log's start and the
 	// position: how far retention is from removing unread records.
 	RetentionHeadroom int64
@@ -106,20 +116,28 @@ func (m *member) status() MemberStatus {
 
 func (w *worker) status(now time.Time) PartitionStatus {
 	committed := w.session.committer.committedOf(w.stay)
-	lagTime := w.state.timeLag(w.feed, now)
+	lagTime, lagTimeKnown := w.state.timeLag(w.feed, now)
 	s := w.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := PartitionStatus{
-		Topic:        w.tp.Topic,
-		Partition:    w.tp.Partition,
-		Assigned:     s.assignedYet,
-		Position:     s.position,
-		Committed:    committed,
-		LogStart:     projection.NoOffset,
-		EndOffset:    projection.NoOffset,
+		Topic:     w.tp.Topic,
+		Partition: w.tp.Partition,
+		Assigned:  s.assignedYet,
+		Position:  s.position,
+		Committed: committed,
+		LogStart:  projection.NoOffset,
+		EndOffset: projection.NoOffset,
+
+		HighWatermark:     projection.NoOffset,
+		BehindTransaction: s.transaction.offsets,
+		TransactionOffset: s.transaction.offset,
+		TransactionSince:  s.transaction.since,
+
 		Lag:          s.lagLocked(),
+		Drained:      s.drainedLocked(),
 		LagTime:      lagTime,
+		LagTimeKnown: lagTimeKnown,
 		LastProgress: s.lastProgress,
 		HaltedReason: s.haltReason,
 		HaltedHint:   s.haltHint,
@@ -128,7 +146,7 @@ func (w *worker) status(now time.Time) PartitionStatus {
 	}
 	status.CommittedAheadOfWatermark = s.assignedYet && s.aheadAtStart && s.position < s.groupOffset
 	if s.bounded {
-		status.LogStart, status.EndOffset = s.bounds.start, s.bounds.end
+		status.LogStart, status.EndOffset, status.HighWatermark = s.bounds.start, s.bounds.end, s.bounds.high
 		if s.assignedYet {
 			status.RetentionHeadroom = s.position - s.bounds.start
 		}
@@ -139,7 +157,8 @@ func (w *worker) status(now time.Time) PartitionStatus {
 // Healthy returns nil while consumption makes progress or has nothing to do.
 // Slow but moving is healthy. It fails while the gate is closed, when there is no session, the member is
 // out of its group or no broker answers for the stall limit, when a partition
-// is halted, or when one has lag and made no progress for the stall limit.
+// is halted, when one could read on and made no progress for the stall limit, or when a transaction
+// stays open for longer than that.
 func (c *Consumer) Healthy() error {
 	return c.Status().healthy(time.Now(), c.cfg.StallLimit)
 }
@@ -159,6 +178,11 @@ func (s Status) healthy(now time.Time, limit time.Duration) error {
 		errs = append(errs, fmt.Errorf("out of the consumer group %s for %s: %s", s.Group, now.Sub(s.Member.Since).Round(time.Second), s.Member.LastError))
 	}
 	for _, p := range s.Partitions {
+		if open := now.Sub(p.TransactionSince); p.BehindTransaction > 0 && open > limit {
+			errs = append(errs, fmt.Errorf("%s-%d: %d offsets wait behind a transaction that begins at offset %d and is open for %s, since %s (%s)",
+				p.Topic, p.Partition, p.BehindTransaction, p.TransactionOffset, open.Round(time.Second),
+				p.TransactionSince.UTC().Format(time.RFC3339), transactionHint))
+		}
 		idle := now.Sub(p.LastProgress)
 		switch {
 		case p.HaltedReason != "":
@@ -166,7 +190,7 @@ func (s Status) healthy(now time.Time, limit time.Duration) error {
 		case idle <= limit, s.Paused != nil:
 		case !p.Assigned:
 			errs = append(errs, fmt.Errorf("%s-%d: not started for %s: %s", p.Topic, p.Partition, idle.Round(time.Second), p.LastError))
-		case p.Lag > 0:
+		case p.Lag > 0 && !p.Drained:
 			errs = append(errs, &StalledError{Topic: p.Topic, Partition: p.Partition, Lag: p.Lag, Since: idle, LastError: p.LastError})
 		}
 	}

@@ -29,6 +29,14 @@ func TestHealthy(t *testing.T) {
 		{"slow but moving", good, ""},
 		{"idle for long", with(func(s *Status) { s.Partitions[0].Lag, s.Partitions[0].LastProgress = 0, old }), ""},
 		{"out of the group for a moment", with(func(s *Status) { s.Member = MemberStatus{Since: now} }), ""},
+		{"drained for long", with(func(s *Status) { s.Partitions[0].Drained, s.Partitions[0].LastProgress = true, old }), ""},
+		{"a transaction is open", with(func(s *Status) {
+			s.Partitions[0].BehindTransaction, s.Partitions[0].TransactionSince = 3, now.Add(-limit/2)
+		}), ""},
+		{"a transaction is open for long", with(func(s *Status) {
+			p := &s.Partitions[0]
+			p.Drained, p.BehindTransaction, p.TransactionOffset, p.TransactionSince = true, 3, 7, old
+		}), "3 offsets wait behind a transaction that begins at offset 7 and is open for 2m0s"},
 		{"stalled", with(func(s *Status) { s.Partitions[0].LastProgress = old }), "no progress for 2m0s with 1000000 records waiting"},
 		{"not started", with(func(s *Status) {
 			s.Partitions[0].Assigned, s.Partitions[0].LastProgress, s.Partitions[0].LastError = false, old, "connection refused"
@@ -56,26 +64,40 @@ func TestTimeLag(t *testing.T) {
 	now := time.Now()
 	f := newFeed(projection.TopicPartition{})
 	s := newPartitionState()
-	s.assigned(projection.Assignment{LogEnd: 10}, projection.Start{Offset: 0})
+	end := logBounds{end: 10, high: 10}
+	is := func(what string, age time.Duration, known bool) {
+		t.Helper()
+		if got, ok := s.timeLag(f, now); got != age || ok != known {
+			t.Errorf("%s: lag %s (known: %v), want %s (%v)", what, got, ok, age, known)
+		}
+	}
+	is("before the bounds are known", 0, false)
+	s.assigned(projection.Assignment{LogEnd: 10}, end, projection.Start{Offset: 0})
+	is("before anything was fetched", 0, false)
+	if offset, unknown := s.unknownHead(end); offset != 0 || !unknown {
+		t.Errorf("the record at offset %d is to be looked up: %v", offset, unknown)
+	}
+	s.foundHead(0, now.Add(-3*time.Hour))
+	is("by the record that was looked up", 3*time.Hour, true)
+	if _, unknown := s.unknownHead(end); unknown {
+		t.Error("the record is to be looked up twice")
+	}
 	batch := records(0, 1, 1)
 	batch[0].Timestamp = now.Add(-time.Minute)
 	f.push(batch)
-	if lag := s.timeLag(f, now); lag != time.Minute {
-		t.Errorf("lag by the buffered record: %s", lag)
-	}
+	is("by the buffered record", time.Minute, true)
 	taken := f.take(nil, 1, 1)
 	s.applying(taken)
-	if lag := s.timeLag(f, now); lag != time.Minute {
-		t.Errorf("lag by the record in flight: %s", lag)
-	}
+	is("by the record in flight", time.Minute, true)
 	s.applied()
 	s.progressed(taken[0].Timestamp)
 	s.moved(1)
-	if lag := s.timeLag(f, now); lag != time.Minute {
-		t.Errorf("lag by the last record: %s", lag)
+	is("by the last record", time.Minute, true)
+	if offset, unknown := s.unknownHead(end); offset != 1 || !unknown {
+		t.Errorf("the record at offset %d is to be looked up: %v", offset, unknown)
 	}
+	s.foundHead(1, now.Add(-13*time.Second))
+	is("by the record that was looked up, not by the last one", 13*time.Second, true)
 	s.moved(10)
-	if lag := s.timeLag(f, now); lag != 0 {
-		t.Errorf("caught up, but the lag is %s", lag)
-	}
+	is("caught up", 0, true)
 }

@@ -23,6 +23,9 @@ func (s *session) watchLoop(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		case <-s.doubted:
+		case <-s.begun:
+			s.list(ctx)
+			continue
 		}
 		id, count, err := lookupTopic(ctx, s.fetcher.client, s.cfg.Topic)
 		switch {
@@ -59,15 +62,30 @@ func (s *session) list(ctx context.Context) {
 	if away := s.health.answered(); away > 0 {
 		s.logger.Info("the kafka cluster answers again", "after", away.Round(time.Millisecond))
 	}
+	heads, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	for _, w := range s.owned() {
 		b, ok := all[w.tp.Partition]
 		if !ok {
 			continue
 		}
-		w.state.listed(b)
+		s.lookAtHead(heads, w, b)
+		w.listed(b)
 		if w.state.suspicious(b) {
 			s.probe(ctx, w, b)
 		}
+	}
+}
+
+// lookAtHead reads the record again that waits at the position, where none was fetched: how
+// old it is must be known while the group is paused, too. It asks once per position.
+func (s *session) lookAtHead(ctx context.Context, w *worker, b logBounds) {
+	offset, unknown := w.state.unknownHead(b)
+	if !unknown || !w.feed.empty() {
+		return
+	}
+	if at, found, err := s.raw.timestamp(ctx, w.tp, offset); err == nil && found {
+		w.state.foundHead(offset, at)
 	}
 }
 
@@ -90,6 +108,9 @@ func (s *session) probe(ctx context.Context, w *worker, b logBounds) {
 	for next := position; next < b.end; {
 		f, err := s.raw.fetch(ctx, w.tp, next, fetchMaxPartitionBytes)
 		if err != nil || f.next <= next {
+			if next == position && w.state.neglected() {
+				s.searchBehind(ctx, w, position, b.end, err)
+			}
 			return
 		}
 		if len(f.records) > 0 {
@@ -110,7 +131,7 @@ func (s *partitionState) suspicious(b logBounds) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.assignedYet && s.haltReason == "" && s.gateClosed == nil && !s.inFlight && s.lastError == "" &&
-		s.lagLocked() > 0 && s.position < b.end && time.Since(s.lastProgress) > probeAfter
+		!s.drainedLocked() && s.position < b.end && time.Since(s.lastProgress) > probeAfter
 }
 
 const (
@@ -136,21 +157,39 @@ func (s *partitionState) at() int64 {
 	return s.position
 }
 
-// timeLag is the age of the record at the position while there is lag: that
-// record if it was fetched, else the last one applied.
-func (s *partitionState) timeLag(f *feed, now time.Time) time.Duration {
+// unknownHead returns the offset of the first record that waits, if nobody knows how old it is.
+func (s *partitionState) unknownHead(b logBounds) (offset int64, unknown bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	offset = s.waitingLocked()
+	return offset, s.bounded && !s.inFlight && offset < b.high && (s.headTime.IsZero() || s.headOffset != offset)
+}
+
+func (s *partitionState) foundHead(offset int64, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.headOffset, s.headTime = offset, at
+}
+
+// timeLag is the age of the first record that waits: of the batch in flight, of what
+// was fetched, or as it was looked up. Just after a batch, that batch's last record stands for it.
+// known is false until one of them is there.
+func (s *partitionState) timeLag(f *feed, now time.Time) (age time.Duration, known bool) {
 	head, buffered := f.head()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.lagLocked() == 0:
-		return 0
+		return 0, s.bounded
 	case s.inFlight:
-		return max(0, now.Sub(s.inFlightTime))
+		head = s.inFlightTime
 	case buffered:
-		return max(0, now.Sub(head))
+	case !s.headTime.IsZero() && s.headOffset == s.waitingLocked():
+		head = s.headTime
 	case !s.lastTime.IsZero():
-		return max(0, now.Sub(s.lastTime))
+		head = s.lastTime
+	default:
+		return 0, false
 	}
-	return max(0, now.Sub(s.lastProgress))
+	return max(0, now.Sub(head)), true
 }

@@ -104,12 +104,16 @@ func (w *worker) halted(halt *projection.HaltError) {
 }
 
 // halt waits, so that the reason stays visible, until an operator moves the
-// partition on: the handler's check tells.
-func (w *worker) halt(handler projection.PartitionHandler, halt *projection.HaltError) error {
+// partition on: the handler's check tells. Records that were damaged on one broker may also be whole on the next leader.
+func (w *worker) halt(handler projection.PartitionHandler, halt *projection.HaltError, unreadable bool) error {
 	w.halted(halt)
 	var rewind *projection.RewindError
 	for sleep(w.stopping, w.session.cfg.CheckInterval) {
-		if err := w.check(handler); errors.As(err, &rewind) {
+		err := w.check(handler)
+		if err == nil && unreadable && w.readable() == nil {
+			err = errReadable
+		}
+		if errors.As(err, &rewind) || errors.Is(err, errReadable) {
 			w.state.resumed()
 			return err
 		}
@@ -119,63 +123,68 @@ func (w *worker) halt(handler projection.PartitionHandler, halt *projection.Halt
 
 // serve assigns the partition and applies records until something ends it.
 func (w *worker) serve() error {
-	a, err := w.describe()
+	a, b, err := w.describe()
 	if err != nil {
 		return err
 	}
-	w.state.described(a)
+	w.state.described(a, b)
 	handler, start, err := w.session.handler.Assign(w.stopping, a)
 	if err != nil {
 		return err
 	}
 	defer handler.Close()
 	w.session.committer.begin(w.stay, start)
-	w.state.assigned(a, start)
+	w.state.assigned(a, b, start)
+	signal(w.session.begun) // how old the first record is that waits
 	w.position = start.Offset
 	w.logger.Info("partition assigned", "start", start.Offset, "committed", a.Committed,
 		"log_start", a.LogStart, "log_end", a.LogEnd)
 	w.watermark = start.Watermark
-	err = w.withinLog(handler, logBounds{a.LogStart, a.LogEnd})
+	err = w.withinLog(handler, b)
 	if err == nil {
 		err = w.loop(handler)
+		w.holdCommits(err)
 		w.session.fetcher.stop(w.feed)
 	}
 	var halt *projection.HaltError
 	if errors.As(err, &halt) {
-		return w.halt(handler, halt)
+		_, unreadable := errors.AsType[*projection.UnreadableError](err)
+		err = w.halt(handler, halt, unreadable)
+		w.holdCommits(err)
 	}
 	return err
 }
 
+// holdCommits ends committing once a rewind is known: the database no longer
+// holds what the position says, until the next assignment says where it is.
+func (w *worker) holdCommits(err error) {
+	if _, rewind := errors.AsType[*projection.RewindError](err); rewind {
+		w.session.committer.hold(w.stay)
+	}
+}
+
 // describe asks the broker about the partition until it answers.
-func (w *worker) describe() (projection.Assignment, error) {
+func (w *worker) describe() (projection.Assignment, logBounds, error) {
 	s := w.session
 	for fails := 0; ; fails++ {
-		a, err := func() (projection.Assignment, error) {
-			committed, err := committedOffset(w.stopping, s.admin, s.cfg.Group, w.tp)
-			if err != nil {
-				return projection.Assignment{}, err
-			}
-			b, err := bounds(w.stopping, s.admin, w.tp)
-			if err != nil {
-				return projection.Assignment{}, err
-			}
-			return projection.Assignment{
-				TopicPartition: w.tp, Group: s.cfg.Group, Committed: committed, LogStart: b.start, LogEnd: b.end,
-			}, nil
-		}()
+		var b logBounds
+		committed, err := committedOffset(w.stopping, s.admin, s.cfg.Group, w.tp)
 		if err == nil {
-			return a, nil
+			b, err = bounds(w.stopping, s.admin, w.tp)
+		}
+		a := projection.Assignment{TopicPartition: w.tp, Group: s.cfg.Group, Committed: committed, LogStart: b.start, LogEnd: b.end}
+		if err == nil {
+			return a, b, nil
 		}
 		if w.stopping.Err() != nil {
-			return a, errStopping
+			return a, b, errStopping
 		}
 		w.state.failed(err)
 		if fails%10 == 0 {
 			w.logger.Warn("the broker does not say where the partition begins and ends yet", "error", err)
 		}
 		if !sleep(w.stopping, backoff(fails)) {
-			return a, errStopping
+			return a, b, errStopping
 		}
 	}
 }
@@ -335,7 +344,6 @@ func (w *worker) check(handler projection.PartitionHandler) error {
 func (w *worker) refetch(failure error) error {
 	w.state.failed(failure)
 	var truncated *kgo.ErrDataLoss
-	var tooLarge *kgo.ErrDecompressTooLarge
 	switch {
 	case errors.Is(failure, kerr.OffsetOutOfRange):
 		// Whether something was lost depends on where the projection is: while
@@ -352,12 +360,14 @@ func (w *worker) refetch(failure error) error {
 			Reason: fmt.Sprintf("the log was truncated from offset %d to %d (unclean leader election)", truncated.ConsumedTo, truncated.ResetTo),
 			Hint:   "events that are projected are gone from the topic: run verify, then rebuild --orders for what differs",
 		}
-	case errors.As(failure, &tooLarge):
-		return &projection.HaltError{
-			Reason: fmt.Sprintf("the batch at offset %d decompresses to more than %d MiB", tooLarge.Offset, maxDecompressBytes>>20),
-			Hint:   fmt.Sprintf("look at it with another tool; offsets skip to %d goes on behind it", tooLarge.NextOffset),
-		}
 	default:
+		unreadable, ok := errors.AsType[*projection.UnreadableError](failure) // found by a search
+		if !ok {
+			unreadable, ok = errors.AsType[*projection.UnreadableError](w.readable())
+		}
+		if ok {
+			return fmt.Errorf("%w: %w", haltAt(unreadable), unreadable)
+		}
 		w.logger.Warn("fetching failed, trying again", "error", failure, "position", w.position)
 		if !sleep(w.stopping, maxBackoff) {
 			return errStopping

@@ -76,6 +76,9 @@ func decidePast(row *Row, env *Envelope, ledger Ledger) Decision {
 	case older == nil:
 		return Decision{Outcome: Conflict, Detail: "same event ID and version as the record at " + where +
 			" with other bytes, and that record is gone, so they cannot be compared"}
+	case older.Unreadable != "":
+		return Decision{Outcome: Conflict, Detail: "same event ID and version as the record at " + where +
+			" with other bytes, and that record is gone (" + older.Unreadable + "), so they cannot be compared"}
 	case SameEvent(older, env):
 		return Decision{Outcome: Duplicate}
 	}

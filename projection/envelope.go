@@ -44,6 +44,8 @@ type Envelope struct {
 	Event order.Event
 	// Data is the event's data as written.
 	Data []byte
+	// Unreadable says why a record that should be compared cannot be read again. The other fields are then empty.
+	Unreadable string
 }
 
 // SplitType separates a type as written into name and schema version: no

@@ -91,6 +91,21 @@ func (e *HaltError) Error() string {
 type RecordReader interface {
 	// ReadRecords calls found for the records at exactly these offsets of a
 	// partition, which ascend, in that order. One that the log no longer holds (or never did) is left out. With
-	// an error, some may have been found.
+	// an error, some may have been found. An *UnreadableError names records that the log holds and nobody can
+	// read; no record behind them was looked at.
 	ReadRecords(ctx context.Context, tp TopicPartition, offsets []int64, found func(Record)) error
 }
+
+// UnreadableError says that a batch of the log cannot be read: its bytes are
+// damaged, or it is larger than a reader accepts.
+type UnreadableError struct {
+	TopicPartition
+	First, Next int64 // the batch's first offset, and the first offset behind the batch
+	Err         error
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("offsets %d to %d of %s cannot be read: %v", e.First, e.Next-1, e.TopicPartition, e.Err)
+}
+
+func (e *UnreadableError) Unwrap() error { return e.Err }

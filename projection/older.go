@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,17 @@ func readOlder(ctx context.Context, timeout time.Duration, older RecordReader, d
 				into[c] = &env
 			}
 		})
-		if err != nil {
+		var unreadable *UnreadableError
+		switch {
+		case errors.As(err, &unreadable):
+			behind, _ := slices.BinarySearch(offsets, unreadable.Next)
+			offsets = offsets[:max(behind, 1)] // what lies behind is read next
+			for _, offset := range offsets {
+				if offset >= unreadable.First {
+					into[coordinate{topic.Partition, offset}] = &Envelope{Unreadable: unreadable.Error()}
+				}
+			}
+		case err != nil:
 			return fmt.Errorf("reading %d records of %s again: %w", len(offsets), topic, err)
 		}
 		for _, offset := range offsets {

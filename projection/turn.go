@@ -103,7 +103,7 @@ func (t *turn) Older(entry *LedgerEntry) (*Envelope, bool) {
 		return env, true
 	}
 	env, known := t.older[coordinate{entry.Partition, entry.Offset}]
-	if env != nil && !isOf(env, entry) {
+	if env != nil && env.Unreadable == "" && !isOf(env, entry) {
 		env = nil
 	}
 	return env, known

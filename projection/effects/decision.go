@@ -280,7 +280,7 @@ func (c *Consumer[T]) readOlder(ctx context.Context, needed *olderNeeded, into o
 				found = &env
 			}
 		})
-		if err != nil {
+		if _, unreadable := isOneOf[*projection.UnreadableError](err); err != nil && !unreadable { // as good as gone
 			return fmt.Errorf("reading offset %d of %s again: %w", at.offset, at.TopicPartition, err)
 		}
 		into[at] = found

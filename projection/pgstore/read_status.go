@@ -2,8 +2,10 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -100,6 +102,22 @@ type PartitionState struct {
 	LostOffsets    int64     `json:"lost_offsets"`
 	UpdatedAt      time.Time `json:"updated_at"`
 	AgeSeconds     float64   `json:"age_seconds"` // since the watermark advanced, by the database's clock
+}
+
+// TopicIDs returns the IDs under which records of a topic were ever projected.
+func (r *Reader) TopicIDs(ctx context.Context, topic string) ([]projection.TopicID, error) {
+	rows, err := r.pool.Query(ctx, `SELECT DISTINCT topic_id FROM projection_watermarks WHERE kafka_topic = $1`, topic)
+	if err != nil {
+		return nil, fmt.Errorf("reading the IDs of topic %s: %w", topic, err)
+	}
+	ids, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (projection.TopicID, error) {
+		id, err := pgx.RowTo[uuid.UUID](row)
+		return projection.TopicID(id), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the IDs of topic %s: %w", topic, err)
+	}
+	return ids, nil
 }
 
 // Status reads how a group stands, all at the same moment.

@@ -165,6 +165,11 @@ func (k *Kafka) Secure() *SecureListeners { return k.secure }
 // LogFile is the file with the broker's output.
 func (k *Kafka) LogFile() string { return filepath.Join(k.dir, "kafka.log") }
 
+// Segment is the file with a partition's log, as long as that is short.
+func (k *Kafka) Segment(topic string, partition int32) string {
+	return filepath.Join(k.data(), fmt.Sprintf("%s-%d", topic, partition), "00000000000000000000.log")
+}
+
 // Start starts a broker again that was stopped or killed.
 func (k *Kafka) Start(ctx context.Context) error {
 	k.mu.Lock()

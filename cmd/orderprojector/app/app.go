@@ -140,6 +140,7 @@ func (a *App) buildPipeline(build func(*App, *pgstore.Store) (member, error)) (e
 	if a.records, err = kafkaio.NewRecordReader(client, a.logger); err != nil {
 		return err
 	}
+	a.records.TopicIDs = a.reader.TopicIDs
 	store := pgstore.New(a.writePool)
 	a.letters = &letterLog{group: a.cfg.Kafka.Group, digest: projection.NewLetterDigest(), find: a.reader.LetterID, logger: a.logger}
 	store.OnLetters(a.letters.digest.Add)

@@ -25,15 +25,17 @@ type offsetsView struct {
 	Topic      string `json:"kafka_topic"`
 	Partition  int32  `json:"kafka_partition"`
 	LogStart   int64  `json:"log_start"`   // first offset that still exists
-	LogEnd     *int64 `json:"log_end"`     // high watermark: end of what is replicated
+	LogEnd     int64  `json:"log_end"`     // high watermark: end of what is replicated
 	LastStable int64  `json:"last_stable"` // end of what may be read: below open transactions
 	Committed  *int64 `json:"committed"`   // by the group, to Kafka
 	Watermark  *int64 `json:"watermark"`   // everything below is durable in the database
-	Lag        int64  `json:"lag"`         // from the watermark to the last stable offset
+	Lag        int64  `json:"lag"`         // from the watermark to the high watermark
 	// Difference is the commit minus the watermark: above 0, somebody moved the group's offset or the database lost commits.
 	Difference *int64 `json:"committed_minus_watermark"`
 	Lost       int64  `json:"lost_offsets"`
 	SkipTo     *int64 `json:"skip_to,omitempty"` // an operator's skip that the group has not committed yet
+	// Transaction is the oldest open one, which holds back what lies behind it.
+	Transaction *transactionView `json:"open_transaction,omitempty"`
 }
 
 func newOffsetsShowCommand(env *Env) *cobra.Command {
@@ -63,9 +65,9 @@ func (env *Env) offsets(ctx context.Context, o *operating) ([]offsetsView, error
 	}
 	views := []offsetsView{}
 	for _, p := range positions {
-		v := offsetsView{Topic: p.Topic, Partition: p.Partition, LogStart: p.LogStart, LastStable: p.LogEnd}
-		if p.HighWatermark != projection.NoOffset {
-			v.LogEnd = &p.HighWatermark
+		v := offsetsView{
+			Topic: p.Topic, Partition: p.Partition, LogStart: p.LogStart, LogEnd: p.HighWatermark, LastStable: p.LogEnd,
+			Transaction: viewTransaction(&p),
 		}
 		if p.Committed != projection.NoOffset {
 			v.Committed = &p.Committed
@@ -85,7 +87,7 @@ func (env *Env) offsets(ctx context.Context, o *operating) ([]offsetsView, error
 				v.Difference = &difference
 			}
 		}
-		v.Lag = max(0, p.LogEnd-at)
+		v.Lag = max(0, p.HighWatermark-at)
 		views = append(views, v)
 	}
 	return views, nil
@@ -104,8 +106,10 @@ func offsetsTable(t *tableWriter, views []offsetsView) {
 			note = "unread records were removed from the log"
 		case v.Watermark != nil && *v.Watermark > v.LastStable:
 			note = "the database is ahead of the log"
+		case v.Transaction != nil:
+			note = v.Transaction.String()
 		}
-		t.row(v.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.LogStart, 10), versionCell(v.LogEnd), strconv.FormatInt(v.LastStable, 10),
+		t.row(v.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.LogStart, 10), strconv.FormatInt(v.LogEnd, 10), strconv.FormatInt(v.LastStable, 10),
 			versionCell(v.Committed), versionCell(v.Watermark), strconv.FormatInt(v.Lag, 10), versionCell(v.Difference), strconv.FormatInt(v.Lost, 10), note)
 	}
 }
@@ -147,7 +151,7 @@ its offset is committed, too. It is a dry run unless --execute is given.`,
 				return err
 			}
 			if *to > position.LogEnd {
-				return usageError("--to %d is beyond the end of the log, %d", *to, position.LogEnd)
+				return usageError("--to %d is beyond the last stable offset, %d: what lies behind cannot be read yet", *to, position.LogEnd)
 			}
 			key := projection.WatermarkKey{Group: o.group(), TopicPartition: position.TopicPartition}
 			skip, err := o.store.SkipOffsets(ctx, key, *to, position.Committed, *execute, by)

@@ -82,6 +82,7 @@ func (env *Env) withOperator(cmd *cobra.Command, need kafkaNeed, act func(contex
 			return err
 		}
 		defer records.Close()
+		records.TopicIDs = o.reader.TopicIDs
 		topics, err := kafkaio.NewTopicReader(client, o.logger)
 		if err != nil {
 			return err

@@ -53,6 +53,7 @@ func (env *Env) withReading(cmd *cobra.Command, work func(context.Context, *read
 		return err
 	}
 	defer r.records.Close()
+	r.records.TopicIDs = r.reader.TopicIDs
 	return work(ctx, r)
 }
 

@@ -77,12 +77,38 @@ type statusView struct {
 // does not know is null.
 type partitionView struct {
 	pgstore.PartitionState
-	Watermark *int64     `json:"watermark"`
-	UpdatedAt *time.Time `json:"updated_at"`
-	LogStart  *int64     `json:"log_start"`
-	LogEnd    *int64     `json:"log_end"`
-	Committed *int64     `json:"committed"`
-	Lag       *int64     `json:"lag"`
+	Watermark  *int64     `json:"watermark"`
+	UpdatedAt  *time.Time `json:"updated_at"`
+	LogStart   *int64     `json:"log_start"`
+	LogEnd     *int64     `json:"log_end"`     // high watermark
+	LastStable *int64     `json:"last_stable"` // end of what may be read: below open transactions
+	Committed  *int64     `json:"committed"`
+	Lag        *int64     `json:"lag"` // from the watermark to the high watermark
+	// Transaction is the oldest open one, which holds back what lies behind it.
+	Transaction *transactionView `json:"open_transaction,omitempty"`
+}
+
+// transactionView is an open transaction.
+type transactionView struct {
+	Offset  int64      `json:"kafka_offset"` // of its first record
+	Offsets int64      `json:"offsets"`      // from there to the end of the log
+	Since   *time.Time `json:"since"`        // timestamp of its first record
+}
+
+// viewTransaction returns nil where none is open.
+func viewTransaction(p *kafkaio.GroupPosition) *transactionView {
+	if p.BehindTransaction() == 0 {
+		return nil
+	}
+	v := &transactionView{Offset: p.LogEnd, Offsets: p.BehindTransaction()}
+	if !p.TransactionSince.IsZero() {
+		v.Since = &p.TransactionSince
+	}
+	return v
+}
+
+func (v *transactionView) String() string {
+	return fmt.Sprintf("%d offsets wait behind a transaction that is open since %s at offset %d", v.Offsets, timeCell(v.Since), v.Offset)
 }
 
 // add joins both sides.
@@ -93,12 +119,13 @@ func (v *statusView) add(topic string, positions []kafkaio.GroupPosition) {
 	}
 	for _, p := range positions {
 		view := v.partition(topic, p.Partition)
-		view.LogStart, view.LogEnd = &p.LogStart, &p.LogEnd
+		view.LogStart, view.LogEnd, view.LastStable = &p.LogStart, &p.HighWatermark, &p.LogEnd
+		view.Transaction = viewTransaction(&p)
 		at := p.LogStart
 		if view.Watermark != nil {
 			at = *view.Watermark
 		}
-		lag := max(0, p.LogEnd-at)
+		lag := max(0, p.HighWatermark-at)
 		view.Lag = &lag
 		if p.Committed != projection.NoOffset {
 			view.Committed = &p.Committed
@@ -127,6 +154,11 @@ func statusTable(t *tableWriter, v statusView) {
 	t.field("held records", strconv.FormatInt(v.Held.Records, 10))
 	t.field("dead letters", lettersCell(v.DeadLetters))
 	t.field("copies pending", countSinceCell(v.Copies.Pending, v.Copies.OldestSeconds))
+	for _, p := range v.Partitions {
+		if p.Transaction != nil {
+			t.field("open transaction", fmt.Sprintf("%s-%d: %s", p.KafkaTopic, p.KafkaPartition, p.Transaction))
+		}
+	}
 	if len(v.Standing) > 0 {
 		t.section("STANDING STILL")
 		for _, still := range v.Standing {
