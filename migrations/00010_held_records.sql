@@ -20,8 +20,6 @@ INSERT INTO schema_requirement (oldest_program) VALUES (10);
 
 -- Open held records of the partition. Counts and open held records add up to the visible records below next_offset.
 ALTER TABLE projection_watermarks ADD COLUMN held bigint NOT NULL DEFAULT 0;
--- Of the parked events, those parked only because their order was being drained at that moment.
-ALTER TABLE projection_watermarks ADD COLUMN deferred bigint NOT NULL DEFAULT 0;
 
 -- Held records of the consumers counted as parked before: they are counted with their outcome from now on.
 WITH h AS (
@@ -232,7 +230,7 @@ ALTER TABLE held_records
     ADD COLUMN applied_then bigint NOT NULL DEFAULT 0;
 ALTER TABLE held_records ALTER COLUMN applied_then DROP DEFAULT, ALTER COLUMN order_id TYPE text;
 UPDATE projection_watermarks SET parked = parked + held;
-ALTER TABLE projection_watermarks DROP COLUMN held, DROP COLUMN deferred;
+ALTER TABLE projection_watermarks DROP COLUMN held;
 DROP TABLE schema_requirement;
 ALTER TYPE order_row_append RENAME TO order_append;
 ALTER TYPE order_row_change RENAME TO order_change;

@@ -65,6 +65,17 @@ type errOlderNeeded struct{ coordinates []coordinate }
 
 func (e *errOlderNeeded) Error() string { return "older records are needed to decide" }
 
+// errUndrained says that an order has to be drained before one of its records can be decided: parked events whose turn has
+// come are beyond the turn's budget.
+type errUndrained struct {
+	orderID string
+	at      coordinate
+}
+
+func (e *errUndrained) Error() string {
+	return "order " + quoted(e.orderID) + " has to be drained first"
+}
+
 // RowError says that an order's stored row cannot be understood.
 type RowError struct {
 	OrderID string

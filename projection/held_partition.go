@@ -178,6 +178,9 @@ func newHeldWorker(p *Projector) *HeldWorker[Tx] {
 			return one[0].outcome, err
 		},
 		Answer: func(ctx context.Context, err error) (bool, error) {
+			if undrained, ok := isOneOf[*errUndrained](err); ok {
+				return p.drain(ctx, p.sweeper, undrained.orderID) == nil, nil
+			}
 			needed, ok := isOneOf[*errOlderNeeded](err)
 			if !ok {
 				clear(older)

@@ -176,7 +176,11 @@ func (j *actionJob) Try(ctx context.Context, _ int) error {
 		j.left = 0
 		return nil
 	}
-	if _, needed := isOneOf[*errOlderNeeded](err); needed || errors.Is(err, errGuardMissed) {
+	_, needed := isOneOf[*errOlderNeeded](err)
+	undrained, isUndrained := isOneOf[*errUndrained](err)
+	if isUndrained && !j.execute {
+		err = refusedf("try again in a moment", "order %s is being drained", quoted(undrained.orderID))
+	} else if isUndrained || needed || errors.Is(err, errGuardMissed) {
 		return err
 	}
 	again := false
@@ -193,6 +197,9 @@ func (j *actionJob) Try(ctx context.Context, _ int) error {
 }
 
 func (j *actionJob) Answer(ctx context.Context, err error) (bool, error) {
+	if undrained, ok := isOneOf[*errUndrained](err); ok {
+		return true, j.o.drainer.drain(ctx, j.o.retrier, undrained.orderID)
+	}
 	needed, ok := isOneOf[*errOlderNeeded](err)
 	if !ok {
 		return false, nil

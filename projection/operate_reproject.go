@@ -253,7 +253,7 @@ func (a *action) reproject(result *ReprojectResult, c *collection, before func(*
 	write := &RowWrite{BaseVersion: row.Version, BaseRevision: row.Revision, Row: w.row}
 	w.row.Revision, w.row.Decided = row.Revision+1, len(decisions[c.orderID]) > 0
 	write.Appended = w.row.Ledger
-	if surplus := len(w.row.Ledger) - LedgerInRow; surplus > 0 {
+	if surplus := len(w.row.Ledger) - ledgerInRow; surplus > 0 {
 		write.Archive, w.row.Ledger, w.row.Archived = w.row.Ledger[:surplus], w.row.Ledger[surplus:], int64(surplus)
 	}
 	if err := a.ReplaceOrder(a.ctx, a.o.cfg.Group, write, w.parked); err != nil {

@@ -40,9 +40,9 @@ func (p *partition) Close() { p.cache.clear() }
 // batchJob makes the records of a batch durable.
 type batchJob struct {
 	*partition
-	batch  *batch
-	passed int // records
-	locked map[string]error
+	batch   *batch
+	passed  int              // records
+	failing map[string]error // orders of which no record can be made durable now
 }
 
 func (j *batchJob) Left() int { return len(j.batch.items) - j.passed }
@@ -57,7 +57,7 @@ func (j *batchJob) What(n int) string {
 
 func (j *batchJob) Try(ctx context.Context, n int) error {
 	b := j.next(n)
-	if i, err := j.lockedIn(b); i >= 0 {
+	if i, err := j.failingIn(b); i >= 0 {
 		return err // it is known without another wait
 	}
 	return j.pass(n, j.try(ctx, b, turnBudget()))
@@ -82,6 +82,14 @@ func (j *batchJob) pass(n int, err error) error {
 }
 
 func (j *batchJob) Answer(ctx context.Context, err error) (bool, error) {
+	if undrained, ok := isOneOf[*errUndrained](err); ok && undrained.at.offset == j.batch.items[j.passed].rec.Offset {
+		// What comes before the record is durable. The order's drain is a job of its own, in bounded transactions.
+		if failed := j.projector.drain(ctx, j.projector.retrier, undrained.orderID); failed != nil {
+			j.known(undrained.orderID, failed)
+			return false, nil
+		}
+		return true, nil
+	}
 	needed, ok := isOneOf[*errOlderNeeded](err)
 	if !ok {
 		return false, nil
@@ -95,8 +103,11 @@ func (j *batchJob) Answer(ctx context.Context, err error) (bool, error) {
 // Suspect implements Job. An error may name the order, and the database says which rows are locked.
 func (j *batchJob) Suspect(ctx context.Context, n int, class Failure, err error) int {
 	b := j.next(n)
-	if i, _ := j.lockedIn(b); i >= 0 {
+	if i, _ := j.failingIn(b); i >= 0 {
 		return i
+	}
+	if undrained, ok := isOneOf[*errUndrained](err); ok {
+		return slices.IndexFunc(b.items, func(it item) bool { return it.rec.Offset == undrained.at.offset })
 	}
 	if row, ok := isOneOf[*RowError](err); ok {
 		return slices.IndexFunc(b.items, func(it item) bool { return it.orderID == row.OrderID && !it.held })
@@ -119,22 +130,27 @@ func (j *batchJob) Suspect(ctx context.Context, n int, class Failure, err error)
 		})
 	})
 	for _, id := range ids {
-		if j.locked == nil {
-			j.locked = make(map[string]error)
-		}
-		j.locked[id] = fmt.Errorf("another session holds the lock of order %s: %w", quoted(id), err)
+		j.known(id, fmt.Errorf("another session holds the lock of order %s: %w", quoted(id), err))
 	}
-	i, _ := j.lockedIn(b)
+	i, _ := j.failingIn(b)
 	return i
 }
 
-func (j *batchJob) lockedIn(b *batch) (int, error) {
-	if len(j.locked) == 0 {
+// known notes that no record of an order can be made durable now.
+func (j *batchJob) known(orderID string, why error) {
+	if j.failing == nil {
+		j.failing = make(map[string]error)
+	}
+	j.failing[orderID] = why
+}
+
+func (j *batchJob) failingIn(b *batch) (int, error) {
+	if len(j.failing) == 0 {
 		return -1, nil
 	}
 	for i := range b.items {
-		if it := &b.items[i]; !it.held && j.locked[it.orderID] != nil {
-			return i, j.locked[it.orderID]
+		if it := &b.items[i]; !it.held && j.failing[it.orderID] != nil {
+			return i, j.failing[it.orderID]
 		}
 	}
 	return -1, nil
@@ -145,7 +161,7 @@ func (j *batchJob) lockedIn(b *batch) (int, error) {
 func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error {
 	pr, b := j.projector, j.next(1)
 	it := &b.items[0]
-	known := j.locked[it.orderID] != nil
+	known := j.failing[it.orderID] != nil
 	if it.invalid == nil && it.orderID != "" && !known {
 		err := pr.retrier.Briefly(ctx, func(ctx context.Context) error { return j.try(ctx, b, budget{}) })
 		switch {
@@ -171,6 +187,9 @@ func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error 
 		class, cause = pr.retrier.Classify(err), err
 	}
 	err := j.holdOne(ctx, b, j.batch.items[j.passed+1:], class, cause)
+	if err != nil {
+		delete(j.failing, it.orderID) // whatever was known of the order may be over
+	}
 	if _, unproved := isOneOf[*NoProofError](err); unproved {
 		j.log.Debug("nothing shows that one record is the cause", "offset", it.rec.Offset, "error", err)
 	}
@@ -232,11 +251,6 @@ func (p *partition) apply(ctx context.Context, b *batch, drain budget) error {
 			return err
 		}
 		counts = b.counts(mark.NextOffset)
-		if t.deferred > 0 {
-			if err := tx.NoteDeferred(ctx, p.key, t.deferred); err != nil {
-				return fmt.Errorf("counting deferred events: %w", err)
-			}
-		}
 		if b.next <= mark.NextOffset {
 			return nil // read again: everything was counted the first time
 		}

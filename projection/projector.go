@@ -172,5 +172,8 @@ func (p *Projector) classify(err error) Failure {
 	if _, ok := isOneOf[*RowError](err); ok {
 		return Unhealthy
 	}
+	if _, ok := isOneOf[*errUndrained](err); ok {
+		return Transient
+	}
 	return p.cfg.Store.Classify(err)
 }

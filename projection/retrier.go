@@ -201,7 +201,7 @@ func (a *Attempts) Pause(ctx context.Context, what string, err error) error {
 func (a *Attempts) narrow(ctx context.Context, what string, class Failure, err error, first bool) {
 	a.retrier.count(class)
 	a.note(what, class, err, a.retrier.cfg.Hint(err))
-	if first {
+	if _, undrained := isOneOf[*errUndrained](err); first && !undrained {
 		a.log.Log(ctx, slog.LevelWarn, what+" failed, looking for the record that is the cause", "class", class.String(), "error", err)
 	}
 }

@@ -10,6 +10,9 @@ import (
 // older ones are archived, so that the row, and the cost of the next event, stays small.
 const LedgerInRow = 64
 
+// ledgerInRow is LedgerInRow outside of simulations, which reach the archive sooner.
+var ledgerInRow = LedgerInRow
+
 // TypeSkipped marks a ledger entry whose version an operator decided to skip.
 const TypeSkipped = "skipped"
 

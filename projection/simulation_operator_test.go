@@ -59,7 +59,7 @@ func (w *world) operate(t testing.TB) {
 	err = w.act(t.Context(), operator, execute, by)
 	var refused *projection.RefusedError
 	var missing *projection.NotFoundError
-	if err != nil && !errors.As(err, &refused) && !errors.As(err, &missing) && !errors.Is(err, projectiontest.ErrConnection) {
+	if err != nil && !errors.As(err, &refused) && !errors.As(err, &missing) && !errors.Is(err, projectiontest.ErrConnection) && !errors.Is(err, projectiontest.ErrRaised) {
 		t.Fatal(err)
 	}
 }

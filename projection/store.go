@@ -20,9 +20,6 @@ type Store interface {
 // round trips does not depend on the number of rows.
 type Tx interface {
 	HeldTx
-	// NoteDeferred adds to the number of events that were parked only because their order was being drained.
-	NoteDeferred(ctx context.Context, key WatermarkKey, events int64) error
-
 	// Watermark locks the partition's watermark row until the end of the
 	// transaction. found is false when there is none.
 	Watermark(ctx context.Context, key WatermarkKey) (w Watermark, found bool, err error)

@@ -106,8 +106,7 @@ func (p *Projector) SweepOnce(ctx context.Context) (drained int, err error) {
 func (p *Projector) drainAll(ctx context.Context, ids []string) (drained int, err error) {
 	var errs []error
 	for _, id := range ids {
-		job := &drainJob{projector: p, orderID: id, older: make(map[coordinate]*Envelope)}
-		err := p.sweeper.Run(ctx, p.sweeper.Limited(p.log, 1), job)
+		err := p.drain(ctx, p.sweeper, id)
 		switch {
 		case err == nil:
 			drained++
@@ -124,12 +123,19 @@ func (p *Projector) drainAll(ctx context.Context, ids []string) (drained int, er
 	return drained, errors.Join(errs...)
 }
 
+// drain decides what is due of an order's parked events, in transactions of bounded size.
+func (p *Projector) drain(ctx context.Context, retrier *Retrier, orderID string) error {
+	job := &drainJob{projector: p, retrier: retrier, orderID: orderID, older: make(map[coordinate]*Envelope)}
+	return retrier.Run(ctx, retrier.Limited(p.log, 1), job)
+}
+
 // maxSweepErrors is how many orders an error names.
 const maxSweepErrors = 5
 
 // drainJob decides the parked events of an order whose turn has come. A piece is one of them.
 type drainJob struct {
 	projector *Projector
+	retrier   *Retrier
 	orderID   string
 	older     map[coordinate]*Envelope
 	log       TopicPartition
@@ -202,7 +208,7 @@ func (j *drainJob) Alone(ctx context.Context, class Failure, cause error) error 
 	one := turnBudget()
 	one.events = 1
 	at := j.taken[0]
-	err := p.sweeper.Bounded(ctx, func(ctx context.Context) error {
+	err := j.retrier.Bounded(ctx, func(ctx context.Context) error {
 		return j.step(ctx, one, map[coordinate]string{at: blameDetail(cause)})
 	})
 	if err == nil {

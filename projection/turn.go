@@ -23,8 +23,11 @@ type budget struct {
 	bytes  int64
 }
 
-// turnBudget is that of one transaction, whoever begins it: small enough to end long before its deadline.
-func turnBudget() budget { return budget{events: 1000, bytes: 8 << 20} }
+// turnEvents is how many parked events one transaction decides, whoever begins it: so few that it ends long before its deadline.
+// Simulations decide fewer.
+var turnEvents = 1000
+
+func turnBudget() budget { return budget{events: turnEvents, bytes: 8 << 20} }
 
 // unbounded is the budget of a fold in memory.
 func unbounded() budget { return budget{events: math.MaxInt, bytes: math.MaxInt64} }
@@ -57,8 +60,6 @@ type turn struct {
 	missing     map[coordinate]struct{}  // records to read again before this turn can be decided
 
 	budget budget // for parked events
-	// deferred counts first decisions that park an event because its order is being drained.
-	deferred int64
 	// careful makes every order be decided on its locked row.
 	careful bool
 	// blamed holds parked events that the database refused when tried alone, with the reason.
@@ -251,18 +252,13 @@ func (t *turn) lock(ctx context.Context, works []*work) error {
 func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {
 	it := w.substituted(t.decoder, original)
 	defer func() { original.outcome = it.outcome }()
-	if it.invalid != nil {
-		if it.rec.Offset < t.mark {
-			return nil
-		}
-		return t.refuse(ctx, w, it)
+	if w.unfinished && it.version() > w.row.Version {
+		// Parked events come first, and are beyond the budget.
+		return &errUndrained{w.orderID, coordinate{it.rec.Partition, it.rec.Offset}}
 	}
-	if w.unfinished && it.env.Version > w.row.Version {
-		// Parked events come first, and are beyond the budget: this one waits behind them.
-		it.outcome = Parked
-		w.parkItem(it)
+	if it.invalid != nil {
 		if it.rec.Offset >= t.mark {
-			t.deferred++
+			t.refuse(w, it)
 		}
 		return nil
 	}
@@ -281,20 +277,10 @@ func (t *turn) decideItem(ctx context.Context, w *work, original *item) error {
 }
 
 // refuse keeps the letter of an invalid record. It holds its order back only if the version it names is still to come.
-func (t *turn) refuse(ctx context.Context, w *work, it *item) error {
+func (t *turn) refuse(w *work, it *item) {
 	letter := invalidLetter(t.group, it)
 	letter.Blocks = it.invalid.Version > w.row.Version
-	if letter.Blocks && w.unfinished {
-		// The version may be there already, parked beyond the budget.
-		before := &ParkedEvent{Version: it.invalid.Version, Record: Record{TopicPartition: TopicPartition{Partition: -1}, Offset: -1}}
-		there, _, err := t.tx.Parked(ctx, w.orderID, before, 1, parkedBytes)
-		if err != nil {
-			return fmt.Errorf("reading parked events: %w", err)
-		}
-		letter.Blocks = len(there) == 0 || there[0].Version != it.invalid.Version
-	}
 	w.keep(letter)
-	return nil
 }
 
 func invalidLetter(group string, it *item) *DeadLetter {
@@ -339,9 +325,7 @@ func (t *turn) drain(ctx context.Context, w *work) error {
 			it.refuse(&DecodeError{Detail: why, OrderID: p.OrderID, EventID: p.EventID, Version: p.Version})
 		}
 		if it.invalid != nil {
-			if err := t.refuse(ctx, w, it); err != nil {
-				return err
-			}
+			t.refuse(w, it)
 			t.note(p, Invalid, it.invalid.Detail)
 			continue
 		}

@@ -207,7 +207,7 @@ func (w *work) write() (rw RowWrite, changed bool) {
 	if w.base != nil {
 		rw.BaseVersion, rw.BaseRevision = w.base.Version, w.base.Revision
 	}
-	if surplus := len(w.row.Ledger) - LedgerInRow; surplus > 0 {
+	if surplus := len(w.row.Ledger) - ledgerInRow; surplus > 0 {
 		rw.Archive = w.row.Ledger[:surplus]
 		w.row.Ledger = w.row.Ledger[surplus:]
 		w.row.Archived += int64(surplus)

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -171,14 +170,4 @@ func (t *tx) StoredVersion(ctx context.Context, orderID string) (version int64, 
 		return 0, nil
 	}
 	return version, err
-}
-
-// NoteDeferred implements projection.Tx.
-func (t *tx) NoteDeferred(ctx context.Context, key projection.WatermarkKey, events int64) error {
-	_, err := t.Exec(ctx, `UPDATE projection_watermarks SET deferred = deferred + $5
-		WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND kafka_partition = $4`, append(watermarkArgs(key), events)...)
-	if err != nil {
-		return fmt.Errorf("counting deferred events: %w", err)
-	}
-	return nil
 }

@@ -22,15 +22,17 @@ type Memory struct {
 	// transaction before or after it has taken effect.
 	BeforeCommit func() error
 	AfterCommit  func() error
-	// Refuse, when it returns an error, makes the database refuse a row.
+	// Refuse, when it returns an error, makes the database refuse a row: for its data with ErrData, for another reason of
+	// the row's own with ErrRaised.
 	Refuse func(*projection.Row) error
 }
 
 // ErrConnection is the failure of a connection. ErrData is the database's
-// refusal of some data.
+// refusal of some data, ErrRaised the exception of somebody's trigger.
 var (
 	ErrConnection = errors.New("connection lost")
 	ErrData       = errors.New("value refused")
+	ErrRaised     = errors.New("a trigger raised an exception")
 )
 
 type state struct {
@@ -162,8 +164,11 @@ func (m *Memory) Watermark(key projection.WatermarkKey) projection.Watermark {
 
 // Classify implements projection.Store.
 func (m *Memory) Classify(err error) projection.Failure {
-	if errors.Is(err, ErrData) {
+	switch {
+	case errors.Is(err, ErrData):
 		return projection.BadData
+	case errors.Is(err, ErrRaised):
+		return projection.Unhealthy
 	}
 	return projection.Transient
 }

@@ -113,8 +113,6 @@ func (t *memoryTx) StoredVersion(_ context.Context, orderID string) (int64, erro
 	return 0, nil
 }
 
-func (t *memoryTx) NoteDeferred(context.Context, projection.WatermarkKey, int64) error { return nil }
-
 func (t *memoryTx) HeldOf(_ context.Context, _, orderID string) (held []*projection.HeldRecord, _ error) {
 	for i := range t.held {
 		if h := t.held[i]; h.OrderID == orderID {

@@ -250,7 +250,7 @@ func (r *run) watermarks(ctx context.Context, tx pgx.Tx) error {
 		{`UPDATE live.projection_watermarks l
 			SET next_offset = s.next_offset, applied = s.applied, duplicate = s.duplicate, stale = s.stale, conflict = s.conflict, parked = s.parked,
 				invalid = s.invalid, unsupported = s.unsupported, illegal = s.illegal, ignored = s.ignored, lost_offsets = s.lost_offsets,
-				held = s.held, deferred = s.deferred, updated_at = now()
+				held = s.held, updated_at = now()
 			FROM shadow.projection_watermarks s
 			WHERE l.consumer_group = s.consumer_group AND l.kafka_topic = s.kafka_topic AND l.topic_id = s.topic_id AND l.kafka_partition = s.kafka_partition`, nil},
 		{`INSERT INTO live.projection_watermarks SELECT * FROM shadow.projection_watermarks ON CONFLICT DO NOTHING`, nil},

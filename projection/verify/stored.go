@@ -200,15 +200,14 @@ func (s *snapshot) held(ctx context.Context) (map[string]bool, error) {
 
 // account is the watermark of a partition.
 type account struct {
-	next     int64
-	counts   projection.Counts
-	deferred int64 // parked because their order was being drained
+	next   int64
+	counts projection.Counts
 }
 
 // accounts reads the watermarks of the topic as it is now. other reports
 // whether there are some of an older topic of the same name.
 func (s *snapshot) accounts(ctx context.Context) (marks map[int32]account, other bool, err error) {
-	rows, err := s.tx.Query(ctx, `SELECT topic_id, kafka_partition, next_offset, ignored, invalid, duplicate, stale, conflict, parked, unsupported, illegal, applied, held, deferred
+	rows, err := s.tx.Query(ctx, `SELECT topic_id, kafka_partition, next_offset, ignored, invalid, duplicate, stale, conflict, parked, unsupported, illegal, applied, held
 		FROM projection_watermarks WHERE consumer_group = $1 AND kafka_topic = $2`, s.group, s.topic)
 	if err != nil {
 		return nil, false, fmt.Errorf("reading the watermarks: %w", err)
@@ -222,7 +221,7 @@ func (s *snapshot) accounts(ctx context.Context) (marks map[int32]account, other
 		c := &a.counts
 		if err := rows.Scan(&id, &partition, &a.next, &c[projection.Ignored], &c[projection.Invalid], &c[projection.Duplicate],
 			&c[projection.Stale], &c[projection.Conflict], &c[projection.Parked], &c[projection.Unsupported], &c[projection.Illegal],
-			&c[projection.Applied], &c[projection.Held], &a.deferred); err != nil {
+			&c[projection.Applied], &c[projection.Held]); err != nil {
 			return nil, false, fmt.Errorf("reading the watermarks: %w", err)
 		}
 		if id.Bytes != s.id {
