@@ -101,7 +101,7 @@ func (t *tx) Hold(ctx context.Context, group string, held []effects.Held) error 
 		recs.add(&h.Record)
 	}
 	_, err := t.Exec(ctx, sqlHeldAdd, group, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times, recs.timeTypes,
-		recs.keys, recs.values, recs.headers, ids, events, causes)
+		recs.keys, recs.values, recs.headers, ids, events, causes, recs.millis)
 	return err
 }
 
@@ -113,12 +113,8 @@ func (t *tx) TakeHeld(ctx context.Context, group string, limit int) ([]effects.H
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (effects.Held, error) {
 		var h effects.Held
-		r := &h.Record
-		var topicID uuid.UUID
-		var stored headers
-		err := row.Scan(&h.ID, &r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.LogAppendTime, &r.Key, &r.Value, &stored,
-			&h.OrderID, &h.EventID, &h.Cause, &h.Failures, &h.Counted)
-		r.TopicID, r.Headers = projection.TopicID(topicID), stored
+		into := append([]any{&h.ID}, recordColumns(&h.Record)...)
+		err := row.Scan(append(into, &h.OrderID, &h.EventID, &h.Cause, &h.Failures, &h.Counted)...)
 		return h, err
 	})
 }
