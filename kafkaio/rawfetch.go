@@ -79,6 +79,7 @@ func (f *rawFetcher) fetch(ctx context.Context, tp projection.TopicPartition, of
 	if fp.Err != nil {
 		return fetched{}, fmt.Errorf("fetching %s at offset %d: %w", tp, offset, fp.Err)
 	}
+	correctTimes(fp.Records, rp.RecordBatches, f.decompressor)
 	return fetched{
 		records: fp.Records,
 		next:    next,
