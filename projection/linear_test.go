@@ -2,12 +2,11 @@ package projection_test
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderprojector/orderprojector/projection"
+	"github.com/orderprojector/orderprojector/projection/projectiontest"
 )
 
 // plain is an event's JSON with members of the envelope replaced; data is what stands behind "data":.
@@ -200,49 +199,13 @@ func decideAll(r *projection.Record) {
 	}
 }
 
-// work is what deciding costs: the least of some runs, because a busy machine only adds to it.
-type work struct {
-	took      time.Duration
-	allocated uint64
-}
-
-func (w *work) measure(r *projection.Record) {
-	var before, after runtime.MemStats
-	runtime.GC() // not in the middle
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	decideAll(r)
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	if w.allocated == 0 || took < w.took {
-		w.took = took
-	}
-	if allocated := after.TotalAlloc - before.TotalAlloc; w.allocated == 0 || allocated < w.allocated {
-		w.allocated = allocated + 1
-	}
-}
-
-// checkLinear compares the work for a record of a shape and for one four times as large. What is linear, or takes the
-// time of sorting, grows four to seven times, and the square sixteen times. A measurement is repeated before it counts against the shape.
-func checkLinear(t *testing.T, shape func(n int) projection.Record, n int) {
+// linear checks the work for a record of a shape.
+func linear(t *testing.T, shape func(n int) projection.Record, n int) {
 	t.Helper()
-	const most, tries = 8, 8
-	small, large := shape(n), shape(4*n)
-	var one, four work
-	for try := range tries {
-		one.measure(&small)
-		four.measure(&large)
-		// Below some milliseconds and some hundred kilobytes, constants are larger than what grows.
-		linearTime := four.took < 5*time.Millisecond || four.took < most*one.took
-		linearSpace := four.allocated < 1<<20 || four.allocated < most*one.allocated
-		if linearTime && linearSpace {
-			return
-		}
-		if try == tries-1 {
-			t.Errorf("%d bytes take %v and %d bytes of memory; %d bytes take %v and %d bytes of memory",
-				n, one.took, one.allocated, 4*n, four.took, four.allocated)
-		}
-	}
+	projectiontest.Linear(t, n, func(n int) func() {
+		r := shape(n)
+		return func() { decideAll(&r) }
+	})
 }
 
 // Deciding a record takes time and memory linear in its size, up to records of 8 MB, whatever its numbers, texts, nesting and headers.
@@ -252,7 +215,7 @@ func TestDecidingIsLinear(t *testing.T) {
 		n = 256 << 10
 	}
 	for name, shape := range hostileShapes {
-		t.Run(name, func(t *testing.T) { checkLinear(t, shape, n) })
+		t.Run(name, func(t *testing.T) { linear(t, shape, n) })
 	}
 }
 
@@ -271,7 +234,7 @@ func FuzzDecideLinear(f *testing.F) {
 		if unit == "" || len(before)+len(unit)+len(after)+len(typ) > 1000 {
 			return
 		}
-		checkLinear(t, value(func(n int) string {
+		linear(t, value(func(n int) string {
 			if body := before + fill(n, unit) + after; typ == "" {
 				return body
 			} else {
