@@ -37,8 +37,8 @@ func Linear(t *testing.T, n int, prepare func(n int) (run func())) {
 	for range tries {
 		one.measure(small)
 		four.measure(large)
-		// Below some milliseconds and some hundred kilobytes, constants are larger than what grows.
-		timely := four.took < 5*time.Millisecond || four.took < most*one.took
+		// Up to 20 ns a byte, new pages of memory cost more than the work. Below some hundred kilobytes, constants do.
+		timely := four.took < max(5*time.Millisecond, time.Duration(4*n)*20) || four.took < most*one.took
 		sparing := four.allocated < 1<<20 || four.allocated < most*one.allocated
 		if timely && sparing {
 			return
