@@ -168,7 +168,7 @@ func headers(more func(n int) [][2]string) func(n int) projection.Record {
 }
 
 func repeatHeader(n int, name, value string) [][2]string {
-	all := make([][2]string, n)
+	all := make([][2]string, max(1, n))
 	for i := range all {
 		all[i] = [2]string{name, value}
 		if strings.Contains(name, "%d") {
@@ -216,6 +216,23 @@ func TestDecidingIsLinear(t *testing.T) {
 	}
 	for name, shape := range hostileShapes {
 		t.Run(name, func(t *testing.T) { linear(t, shape, n) })
+	}
+}
+
+// The fast path takes none of the hostile shapes for something else than the strict decoder does, also where they are small.
+func TestDecodersAgreeOnHostileShapes(t *testing.T) {
+	fast := 0
+	for name, shape := range hostileShapes {
+		for _, n := range []int{1, 17, 100, 1000, 100_000} {
+			r := shape(n)
+			if len(r.Headers) == 0 && projection.Agree(t, r.Key, r.Value) {
+				fast++
+			}
+			checkDecided(t, name, &r)
+		}
+	}
+	if fast < 20 {
+		t.Errorf("only %d records went the fast path: too little was compared", fast)
 	}
 }
 
