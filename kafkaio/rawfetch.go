@@ -89,13 +89,15 @@ func (f *rawFetcher) timestamp(ctx context.Context, tp projection.TopicPartition
 }
 
 func (f *rawFetcher) process(tp projection.TopicPartition, offset int64, rp *kmsg.FetchResponseTopicPartition, isolation kgo.IsolationLevel) (kgo.FetchPartition, int64) {
-	return kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		KeepControlRecords: true,
 		Offset:             offset,
 		IsolationLevel:     isolation,
 		Topic:              tp.Topic,
 		Partition:          tp.Partition,
 	}, rp, f.decompressor, nil)
+	correctTimes(fp.Records, rp.RecordBatches, f.decompressor)
+	return fp, next
 }
 
 // ask sends one fetch request for one partition to its leader.

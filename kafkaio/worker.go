@@ -266,7 +266,10 @@ func (w *worker) loop(handler projection.PartitionHandler) error {
 		}
 		if batch = w.feed.take(batch[:0], cfg.MaxBatchRecords, cfg.MaxBatchBytes); len(batch) > 0 {
 			w.session.fetcher.taken(w.feed)
-			err := w.apply(handler, batch)
+			err := w.correctTimes(batch)
+			if err == nil {
+				err = w.apply(handler, batch)
+			}
 			clear(batch) // it must not keep the records alive
 			if err != nil {
 				return err

@@ -103,7 +103,7 @@ func decode(decoder Decoder, rec *Record) (env Envelope, invalid *DecodeError) {
 }
 
 func salvageAfterPanic(rec *Record, v any) (e *DecodeError) {
-	e = invalidf("panic in the decoder: %v", v)
+	e = invalidf("panic in the decoder: %.200v", v)
 	defer func() { _ = recover() }()
 	return salvageRecord(rec, e.Detail)
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// Agree is agree, for tests outside of the package.
+var Agree = agree
+
 func agree(t *testing.T, key, value []byte) (fast bool) {
 	t.Helper()
 	rec := &Record{Key: key, Value: value}

@@ -1,18 +1,11 @@
 package projection
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // readOlder reads records again that decisions have to be compared with. Coordinates are sorted by partition, then offset.
@@ -64,77 +57,4 @@ func readOlder(ctx context.Context, timeout time.Duration, older RecordReader, d
 		coordinates = coordinates[len(offsets):]
 	}
 	return nil
-}
-
-// SameEvent reports whether two envelopes say the same, whatever their key
-// order, white space and envelope format. Numbers are compared exactly.
-func SameEvent(a, b *Envelope) bool {
-	if a.EventID != b.EventID || a.OrderID != b.OrderID || a.Version != b.Version || !a.OccurredAt.Equal(b.OccurredAt) {
-		return false
-	}
-	nameA, schemaA := SplitType(a.Type)
-	nameB, schemaB := SplitType(b.Type)
-	if nameA != nameB || schemaA != schemaB {
-		return false
-	}
-	if bytes.Equal(a.Data, b.Data) {
-		return true
-	}
-	canonicalA, errA := canonicalJSON(a.Data)
-	canonicalB, errB := canonicalJSON(b.Data)
-	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
-}
-
-// canonicalJSON writes a value with sorted keys, no white space, and numbers as
-// coefficient and exponent. RFC 8785 alone does not do: it takes numbers
-// through float64. So numbers become strings first, told from strings by a letter in front.
-func canonicalJSON(raw []byte) ([]byte, error) {
-	if len(raw) == 0 {
-		return nil, nil
-	}
-	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))
-	var out bytes.Buffer
-	enc := jsontext.NewEncoder(&out, jsontext.AllowDuplicateNames(true))
-	for {
-		tok, err := dec.ReadToken()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		switch tok.Kind() {
-		case '0':
-			tok = jsontext.String("n" + canonicalNumber(tok.String()))
-		case '"':
-			tok = jsontext.String("s" + tok.String())
-		}
-		if err := enc.WriteToken(tok); err != nil {
-			return nil, err
-		}
-	}
-	canonical := jsontext.Value(bytes.TrimSpace(out.Bytes()))
-	if err := canonical.Canonicalize(); err != nil {
-		return nil, fmt.Errorf("canonicalising: %w", err)
-	}
-	return canonical, nil
-}
-
-// canonicalNumber writes a JSON number as sign, digits without zeros at either end, and exponent.
-func canonicalNumber(s string) string {
-	sign := ""
-	if strings.HasPrefix(s, "-") {
-		sign, s = "-", s[1:]
-	}
-	mantissa, exponentText, _ := strings.Cut(strings.ToLower(s), "e")
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	digits := strings.TrimLeft(whole+fraction, "0")
-	if digits == "" {
-		return "0"
-	}
-	trimmed := strings.TrimRight(digits, "0")
-	exponent := new(big.Int)
-	exponent.SetString(cmp.Or(strings.TrimPrefix(exponentText, "+"), "0"), 10)
-	exponent.Add(exponent, big.NewInt(int64(len(digits)-len(trimmed))-int64(len(fraction))))
-	return sign + trimmed + "e" + exponent.String()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/orderprojector/orderprojector/projection"
 )
@@ -68,8 +69,8 @@ func (it *item) letter(group string) *projection.DeadLetter {
 	if it.invalid != nil {
 		l.OrderID, l.Version, l.EventID = it.invalid.OrderID, it.invalid.Version, it.invalid.EventID
 	}
-	if l.OrderID == "" && !strings.Contains(string(it.event.Record.Key), "\x00") && len(it.event.Record.Key) <= projection.MaxIDBytes {
-		l.OrderID = strings.ToValidUTF8(string(it.event.Record.Key), "")
+	if key := string(it.event.Record.Key); l.OrderID == "" && utf8.ValidString(key) && !strings.Contains(key, "\x00") && len(key) <= projection.MaxIDBytes {
+		l.OrderID = key // a key with bytes left out would name another order
 	}
 	return l
 }

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/orderprojector/orderprojector/projection"
 	"github.com/orderprojector/orderprojector/projection/lettercopy"
 )
 
@@ -85,13 +83,9 @@ func (q *copyQueue) Due(ctx context.Context, maxLetters int, maxBytes int64) ([]
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*lettercopy.Letter, error) {
 		l := &lettercopy.Letter{}
-		r := &l.Record
-		var topicID uuid.UUID
-		var stored headers
-		err := row.Scan(&l.ID, &l.Group, &l.Attempts, &r.Topic, &topicID, &r.Partition, &r.Offset,
-			&r.Timestamp, &r.LogAppendTime, &r.Key, &r.Value, &stored,
-			&l.OrderID, &l.EventID, &l.Version, &l.Reason, &l.Detail, &l.FirstFailedAt, &l.LastFailedAt, &l.CopyFailures)
-		r.TopicID, r.Headers = projection.TopicID(topicID), stored
+		into := append([]any{&l.ID, &l.Group, &l.Attempts}, recordColumns(&l.Record)...)
+		err := row.Scan(append(into,
+			&l.OrderID, &l.EventID, &l.Version, &l.Reason, &l.Detail, &l.FirstFailedAt, &l.LastFailedAt, &l.CopyFailures)...)
 		return l, err
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderprojector/orderprojector/projection"
@@ -79,7 +78,7 @@ func (t *tx) Hold(ctx context.Context, group string, held []*projection.HeldReco
 		recs.add(&h.Record)
 	}
 	_, err = t.Exec(ctx, sqlHeldAdd, group, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times, recs.timeTypes,
-		recs.keys, recs.values, recs.headers, ids, events, versions, types, causes, classes, failures, counted)
+		recs.keys, recs.values, recs.headers, ids, events, versions, types, causes, classes, failures, counted, recs.millis)
 	if err != nil {
 		return 0, err
 	}
@@ -108,15 +107,11 @@ func (t *tx) HeldOf(ctx context.Context, group, orderID string) ([]*projection.H
 
 func scanHeld(row pgx.Row) (*projection.HeldRecord, error) {
 	h := &projection.HeldRecord{}
-	r := &h.Record
-	var topicID uuid.UUID
-	var stored headers
-	err := row.Scan(&h.ID, &r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.LogAppendTime, &r.Key, &r.Value, &stored,
-		&h.OrderID, &h.EventID, &h.Version, &h.Type, &h.Cause, &h.Class, &h.Failures, &h.Counted, &h.HeldAt)
+	into := append([]any{&h.ID}, recordColumns(&h.Record)...)
+	err := row.Scan(append(into, &h.OrderID, &h.EventID, &h.Version, &h.Type, &h.Cause, &h.Class, &h.Failures, &h.Counted, &h.HeldAt)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
-	r.TopicID, r.Headers = projection.TopicID(topicID), stored
 	return h, err
 }
 

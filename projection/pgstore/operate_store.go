@@ -64,13 +64,9 @@ func (t *tx) LettersOf(ctx context.Context, group, orderID string) ([]*projectio
 
 func scanLetter(row pgx.CollectableRow) (*projection.Letter, error) {
 	l := &projection.Letter{}
-	r := &l.Record
-	var topicID uuid.UUID
-	var stored headers
 	var reason string
-	err := row.Scan(&l.ID, &l.Group, &r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.LogAppendTime, &r.Key, &r.Value, &stored,
-		&l.OrderID, &l.Version, &l.EventID, &l.Type, &reason, &l.Detail, &l.Blocks, &l.Status, &l.Attempts)
-	r.TopicID, r.Headers = projection.TopicID(topicID), stored
+	into := append([]any{&l.ID, &l.Group}, recordColumns(&l.Record)...)
+	err := row.Scan(append(into, &l.OrderID, &l.Version, &l.EventID, &l.Type, &reason, &l.Detail, &l.Blocks, &l.Status, &l.Attempts)...)
 	for _, o := range projection.Outcomes() {
 		if o.String() == reason {
 			l.Reason = o

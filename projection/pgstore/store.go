@@ -377,42 +377,13 @@ func (t *tx) Parked(ctx context.Context, orderID string, after *projection.Parke
 	more := false
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*projection.ParkedEvent, error) {
 		p := &projection.ParkedEvent{OrderID: orderID}
-		r := &p.Record
 		var digest []byte
-		var topicID uuid.UUID
-		var stored headers
-		err := row.Scan(&p.Version, &p.EventID, &digest, &p.Type, &p.OccurredAt,
-			&r.Topic, &topicID, &r.Partition, &r.Offset, &r.Timestamp, &r.Key, &r.Value, &stored, &r.LogAppendTime, &more)
+		into := append([]any{&p.Version, &p.EventID, &digest, &p.Type, &p.OccurredAt}, recordColumns(&p.Record)...)
+		err := row.Scan(append(into, &more)...)
 		copy(p.Digest[:], digest)
-		r.TopicID, r.Headers = projection.TopicID(topicID), stored
 		return p, err
 	})
 	return events, more, err
-}
-
-// records collects the columns that parked events and letters share.
-type records struct {
-	topics     []string
-	topicIDs   []uuid.UUID
-	partitions []int32
-	offsets    []int64
-	times      []time.Time
-	timeTypes  []int16
-	keys       [][]byte
-	values     [][]byte
-	headers    []string
-}
-
-func (c *records) add(r *projection.Record) {
-	c.topics, c.topicIDs = append(c.topics, r.Topic), append(c.topicIDs, uuid.UUID(r.TopicID))
-	c.partitions, c.offsets, c.times = append(c.partitions, r.Partition), append(c.offsets, r.Offset), append(c.times, r.Timestamp)
-	timeType := int16(0)
-	if r.LogAppendTime {
-		timeType = 1
-	}
-	c.timeTypes = append(c.timeTypes, timeType)
-	c.keys, c.values = append(c.keys, r.Key), append(c.values, r.Value)
-	c.headers = append(c.headers, headers(r.Headers).json())
 }
 
 func (t *tx) Park(ctx context.Context, group string, events []*projection.ParkedEvent) error {
@@ -434,7 +405,7 @@ func (t *tx) Park(ctx context.Context, group string, events []*projection.Parked
 		recs.add(&p.Record)
 	}
 	_, err := t.Exec(ctx, sqlParkedAdd, group, ids, versions, eventIDs, digests, types, occurred,
-		recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times, recs.keys, recs.values, recs.headers, recs.timeTypes)
+		recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times, recs.keys, recs.values, recs.headers, recs.timeTypes, recs.millis)
 	return err
 }
 
@@ -478,7 +449,7 @@ func (t *tx) AddLetters(ctx context.Context, letters []*projection.DeadLetter) e
 		held = append(held, l.WasHeld)
 	}
 	_, err := t.Exec(ctx, sqlLettersAdd, groups, recs.topics, recs.topicIDs, recs.partitions, recs.offsets, recs.times,
-		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types, held)
+		recs.keys, recs.values, recs.headers, ids, versions, events, reasons, details, blocks, superseded, recs.timeTypes, types, recs.millis, held)
 	t.letters = append(t.letters, letters...)
 	return err
 }

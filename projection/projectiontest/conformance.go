@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,7 @@ func Conformance(t *testing.T, open func(t *testing.T) projection.Store) {
 		"locked rows exist":       lockedRows,
 		"parked events":           parkedEvents,
 		"letters":                 letters,
+		"times of records":        recordTimes,
 		"drainable orders":        drainable,
 		"rollback":                rollback,
 		"breaker":                 breaker,
@@ -288,6 +290,34 @@ func parkedEvents(s *suite) {
 		s.equal("stuck", map[string]*projection.Stuck{"a": {FirstParked: 3}, "b": {FirstParked: 9007199254740993}}, stuck)
 		s.must(tx.Unpark(ctx, []*projection.ParkedEvent{twin, noKey}))
 		parked("rest", "a", nil, 10, unbounded, false, first, second)
+	})
+}
+
+// KafkaTimes are numbers of milliseconds that the timestamp of a Kafka record can be, out of ordinary years and not.
+func KafkaTimes() []int64 {
+	times := []int64{-1, 0, 1, math.MinInt64, math.MinInt64 + 1, math.MaxInt64, math.MaxInt64 - 1, 1 << 58, 1_760_000_000_123_456_789}
+	for _, year := range []int{-300_000, -4714, -4713, -4712, 0, 1600, 1677, 2262, 2300, 9999, 10_000, 294_246, 294_247, 294_276, 294_277, 300_000} {
+		times = append(times, time.Date(year, time.July, 1, 12, 0, 0, 1e6, time.UTC).UnixMilli())
+	}
+	return times
+}
+
+// recordTimes: a Kafka timestamp is a number of milliseconds, and comes back as it was, whatever it is.
+func recordTimes(s *suite) {
+	var events []*projection.ParkedEvent
+	for i, millis := range KafkaTimes() {
+		p := parked("a", int64(i+2), int64(i), 1)
+		p.Record.Timestamp = time.UnixMilli(millis)
+		events = append(events, p)
+	}
+	s.tx(func(ctx context.Context, tx projection.Tx) { s.must(tx.Park(ctx, "g", events)) })
+	s.tx(func(ctx context.Context, tx projection.Tx) {
+		got, _, err := tx.Parked(ctx, "a", nil, len(events)+1, 1<<40)
+		s.must(err)
+		s.equal("parked events", events, got)
+		for i, p := range got {
+			s.equal("milliseconds", KafkaTimes()[i], p.Record.Timestamp.UnixMilli())
+		}
 	})
 }
 

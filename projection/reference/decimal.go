@@ -1,8 +1,10 @@
 package reference
 
 import (
-	"math/big"
+	"fmt"
+	"math"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -12,7 +14,7 @@ import (
 type decimal struct {
 	negative bool
 	digits   string
-	exponent *big.Int
+	exponent string // a decimal integer without leading zeros
 }
 
 var jsonNumber = regexp.MustCompile(`^(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?$`)
@@ -25,18 +27,12 @@ func parseDecimal(text string) (decimal, bool) {
 		return decimal{}, false
 	}
 	sign, whole, fraction, power := part[1], part[2], part[3], part[4]
-	exponent := new(big.Int)
-	if power != "" {
-		exponent.SetString(strings.TrimPrefix(power, "+"), 10)
-	}
-	exponent.Sub(exponent, big.NewInt(int64(len(fraction))))
 	digits := strings.TrimLeft(whole+fraction, "0")
 	trimmed := strings.TrimRight(digits, "0")
 	if trimmed == "" {
-		return decimal{exponent: new(big.Int)}, true // minus zero is zero
+		return decimal{}, true // minus zero is zero
 	}
-	exponent.Add(exponent, big.NewInt(int64(len(digits)-len(trimmed))))
-	return decimal{negative: sign == "-", digits: trimmed, exponent: exponent}, true
+	return decimal{negative: sign == "-", digits: trimmed, exponent: shift(power, int64(len(digits)-len(trimmed)-len(fraction)))}, true
 }
 
 func (d decimal) isZero() bool { return d.digits == "" }
@@ -50,7 +46,7 @@ func (d decimal) String() string {
 	if d.negative {
 		sign = "-"
 	}
-	return sign + d.digits + "e" + d.exponent.String()
+	return sign + d.digits + "e" + d.exponent
 }
 
 // scaled returns d × 10^places when that is a whole number that fits into 64
@@ -59,14 +55,54 @@ func (d decimal) scaled(places int) (int64, bool) {
 	if d.isZero() {
 		return 0, true
 	}
-	exponent := new(big.Int).Add(d.exponent, big.NewInt(int64(places)))
-	if exponent.Sign() < 0 || !exponent.IsInt64() || exponent.Int64() > 19 {
+	const most = 19 // digits of an int64
+	exponent, err := strconv.ParseInt(shift(d.exponent, int64(places)), 10, 64)
+	if err != nil || exponent < 0 || exponent+int64(len(d.digits)) > most {
 		return 0, false // digits end in no zero: not whole; or beyond 10^19
 	}
-	n, _ := new(big.Int).SetString(d.digits, 10)
-	n.Mul(n, new(big.Int).Exp(big.NewInt(10), exponent, nil))
-	if d.negative {
-		n.Neg(n)
+	n, err := strconv.ParseUint(d.digits+strings.Repeat("0", int(exponent)), 10, 64)
+	if err != nil || n > math.MaxInt64 && !(d.negative && n == 1<<63) {
+		return 0, false
 	}
-	return n.Int64(), n.IsInt64()
+	if d.negative {
+		n = -n
+	}
+	return int64(n), true
+}
+
+// shift adds n to the integer in text, of which only the last digits change, and the run of nines or zeros before them.
+func shift(text string, n int64) string {
+	const low = 17
+	text, negative := strings.CutPrefix(text, "-")
+	text = strings.TrimLeft(strings.TrimPrefix(text, "+"), "0")
+	sign := ""
+	if negative {
+		sign, n = "-", -n
+	}
+	if len(text) <= low {
+		small, _ := strconv.ParseInt(text, 10, 64)
+		if negative {
+			return strconv.FormatInt(-(small + n), 10)
+		}
+		return strconv.FormatInt(small+n, 10)
+	}
+	head := text[:len(text)-low]
+	tail, _ := strconv.ParseInt(text[len(text)-low:], 10, 64)
+	tail += n
+	const one = 1e17
+	switch {
+	case tail >= one:
+		tail -= one
+		kept := strings.TrimRight(head, "9")
+		nines := len(head) - len(kept)
+		if kept == "" {
+			kept = "0"
+		}
+		head = kept[:len(kept)-1] + string(kept[len(kept)-1]+1) + strings.Repeat("0", nines)
+	case tail < 0:
+		tail += one
+		kept := strings.TrimRight(head, "0")
+		head = kept[:len(kept)-1] + string(kept[len(kept)-1]-1) + strings.Repeat("9", len(head)-len(kept))
+	}
+	return sign + strings.TrimLeft(head+fmt.Sprintf("%017d", tail), "0")
 }

@@ -98,8 +98,8 @@ func (f *finder) lines(path string, value any) {
 		f.integer(at+"/quantity", line["quantity"])
 		price, ok := f.money(at+"/unit_price", line["unit_price"])
 		number, _ := line["quantity"].(json.Number)
-		quantity, isInteger := new(big.Int).SetString(number.String(), 10)
-		if !ok || !isInteger {
+		quantity, isInteger := new(big.Int).SetString(number.String()[:min(len(number), maxDigits+1)], 10)
+		if !ok || !isInteger || len(number) > maxDigits {
 			whole = false
 			continue
 		}

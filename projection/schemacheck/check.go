@@ -132,12 +132,21 @@ func (c *Checker) problems(event map[string]any) []Problem {
 	return merge(append(problems, rest...), beyond(event, ""))
 }
 
-// merge adds problems of places that have none yet.
+// merge adds problems of places that have none yet, at the place or inside.
 func merge(problems, more []Problem) []Problem {
+	taken := map[string]bool{}
+	take := func(path string) {
+		for ; path != "" && !taken[path]; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
+			taken[path] = true
+		}
+		taken[""] = true
+	}
+	for _, p := range problems {
+		take(p.Path)
+	}
 	for _, p := range more {
-		if !slices.ContainsFunc(problems, func(known Problem) bool {
-			return known.Path == p.Path || strings.HasPrefix(known.Path, p.Path+"/")
-		}) {
+		if !taken[p.Path] {
+			take(p.Path)
 			problems = append(problems, p)
 		}
 	}

@@ -109,6 +109,9 @@ func (s *schema) describe(location, says string) string {
 	return strings.Join(texts, "; ")
 }
 
+// maxDigits is how long a number is at most that is calculated with: longer ones take the square of their length.
+const maxDigits = 1000
+
 // measurable reports whether the validator can compare every number: it expands exponents.
 func measurable(value any) bool {
 	switch value := value.(type) {
@@ -121,9 +124,12 @@ func measurable(value any) bool {
 	case []any:
 		return !slices.ContainsFunc(value, func(element any) bool { return !measurable(element) })
 	case json.Number:
+		if len(value) > maxDigits {
+			return false
+		}
 		if _, exponent, found := strings.Cut(strings.ToLower(value.String()), "e"); found {
 			n, err := strconv.Atoi(exponent)
-			return err == nil && n > -1000 && n < 1000
+			return err == nil && n > -maxDigits && n < maxDigits
 		}
 	}
 	return true

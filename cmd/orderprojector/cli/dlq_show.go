@@ -25,7 +25,8 @@ const showBytes = 4096
 // letterRecordView is a letter with its record, in a form that loses no byte.
 type letterRecordView struct {
 	pgstore.LetterView
-	Timestamp     time.Time    `json:"kafka_timestamp"`
+	Timestamp     *time.Time   `json:"kafka_timestamp"` // null outside of the years 0 to 9999, which RFC 3339 has
+	Millis        int64        `json:"kafka_timestamp_ms"`
 	TimestampType string       `json:"kafka_timestamp_type"` // CreateTime or LogAppendTime
 	TopicID       string       `json:"topic_id"`
 	Key           *bytesView   `json:"key"`
@@ -59,8 +60,11 @@ func viewBytes(b []byte) *bytesView {
 
 func viewLetter(l pgstore.LetterRecord) letterRecordView {
 	v := letterRecordView{
-		LetterView: l.LetterView, Timestamp: l.Record.Timestamp.UTC(), TimestampType: "CreateTime", TopicID: l.Record.TopicID.String(),
+		LetterView: l.LetterView, Millis: l.Record.Timestamp.UnixMilli(), TimestampType: "CreateTime", TopicID: l.Record.TopicID.String(),
 		Key: viewBytes(l.Record.Key), Value: viewBytes(l.Record.Value), Headers: []headerView{},
+	}
+	if at := l.Record.Timestamp.UTC(); isWritable(at) {
+		v.Timestamp = &at
 	}
 	if l.Record.LogAppendTime {
 		v.TimestampType = "LogAppendTime"
@@ -70,6 +74,9 @@ func viewLetter(l pgstore.LetterRecord) letterRecordView {
 	}
 	return v
 }
+
+// isWritable reports whether RFC 3339 has the year of a time.
+func isWritable(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
 func newDLQShowCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
@@ -186,7 +193,11 @@ func letterTable(t *tableWriter, l pgstore.LetterRecord, next []string, asHex, f
 	}
 	t.field("record", fmt.Sprintf("%s partition %d offset %d", l.KafkaTopic, l.KafkaPartition, l.KafkaOffset))
 	at := l.Record.Timestamp.UTC()
-	t.field("timestamp", fmt.Sprintf("%s (%s)", timeCell(&at), clock))
+	shown := timeCell(&at)
+	if !isWritable(at) {
+		shown = fmt.Sprintf("%d ms", at.UnixMilli())
+	}
+	t.field("timestamp", fmt.Sprintf("%s (%s)", shown, clock))
 	t.field("key", bytesCell(l.Record.Key))
 	if len(l.Record.Headers) > 0 {
 		t.section("HEADERS")

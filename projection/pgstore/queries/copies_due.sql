@@ -1,6 +1,6 @@
 -- The due letters up to a number and a size, without reading the records of those behind.
 SELECT l.id, l.consumer_group, l.attempts, l.kafka_topic, l.topic_id, l.kafka_partition, l.kafka_offset,
-       l.kafka_timestamp, l.kafka_timestamp_type = 1, l.key, l.value, l.headers,
+       l.kafka_timestamp, l.kafka_timestamp_ms, l.kafka_timestamp_type = 1, l.key, l.value, l.headers,
        coalesce(l.order_id, ''), coalesce(l.event_id, ''), coalesce(l.version, 0), l.reason, l.detail,
        l.first_failed_at, l.last_failed_at, due.failures
 FROM (

@@ -1,5 +1,5 @@
 -- The head of a queue that is due first. Records that name no order are queues of their own.
-SELECT id, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, kafka_timestamp_type = 1, key, value, headers,
+SELECT id, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, kafka_timestamp_ms, kafka_timestamp_type = 1, key, value, headers,
        order_id, event_id, coalesce(version, 0), coalesce(type, ''), cause, class, failures, counted, held_at
 FROM held_records h
 WHERE consumer_group = $1 AND due_at <= now()

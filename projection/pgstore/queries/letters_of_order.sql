@@ -1,4 +1,4 @@
-SELECT id, consumer_group, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, kafka_timestamp_type = 1, key, value, headers,
+SELECT id, consumer_group, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, kafka_timestamp_ms, kafka_timestamp_type = 1, key, value, headers,
        coalesce(order_id, ''), coalesce(version, 0), coalesce(event_id, ''), coalesce(type, ''), reason, detail, blocks, status, attempts
 FROM dead_letters
 WHERE order_id = $2
