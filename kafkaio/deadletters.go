@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,6 +17,7 @@ import (
 
 const (
 	deliveryTimeout = 15 * time.Second
+	copyRetries     = 3 // after a few attempts, within a second, copies are tried apart
 	// batchedBytes is what a batch of copies may hold: every topic takes that much,
 	// unless it was made smaller.
 	batchedBytes = 512 << 10
@@ -75,31 +77,72 @@ func (t *DeadLetterTopic) Send(ctx context.Context, letters []*lettercopy.Letter
 		}
 		return receipts
 	}
-	var rest []*lettercopy.Receipt // what did not go with the others
-	var common *lettercopy.Failure
-	for i, err := range t.sendBatched(ctx, receipts) {
-		switch {
-		case err == nil:
-		case isRefusal(err):
-			rest = append(rest, &receipts[i])
-		default:
-			common = t.failure(err)
-			receipts[i].Err = common
+	all := make([]*lettercopy.Receipt, len(receipts))
+	for i := range receipts {
+		all[i] = &receipts[i]
+	}
+	rest, cause := t.sendBatched(ctx, t.batched, all)
+	if len(rest) == 0 {
+		return receipts
+	}
+	if common := t.sendApart(ctx, rest, len(rest) < len(all)); common != nil {
+		for _, r := range rest {
+			if r.Err != nil {
+				r.Err = common
+			}
 		}
 	}
-	for _, r := range rest {
-		if common != nil {
-			r.Err = common
-		} else if r.Err = t.sendAlone(ctx, r); r.Err != nil && !isRefusal(r.Err) {
-			common = t.failure(r.Err)
-			r.Err = common
-		}
-	}
-	if common != nil {
+	if cause != nil && !isRefusal(cause) {
 		// Whatever a client still believes of the topic is not worth keeping.
 		t.Close()
 	}
 	return receipts
+}
+
+// A group of letters that failed is divided by apartShrinks.
+const apartShrinks = 16
+
+// sendApart writes copies that did not go with the others, small ones before large ones: up to two alone, to see whether the
+// topic takes any, and then groups that become smaller where they fail. A letter that fails alone, while others are
+// written, keeps its own error. sendApart returns what keeps all copies from being written. sent says that others were written.
+func (t *DeadLetterTopic) sendApart(ctx context.Context, letters []*lettercopy.Receipt, sent bool) *lettercopy.Failure {
+	slices.SortStableFunc(letters, func(a, b *lettercopy.Receipt) int {
+		return len(a.Letter.Record.Value) - len(b.Letter.Record.Value)
+	})
+	groups := slices.Collect(slices.Chunk(letters[:min(2, len(letters))], 1))
+	groups = slices.AppendSeq(groups, slices.Chunk(letters[len(groups):], max(1, len(letters)/apartShrinks)))
+	alone := 0
+	for ; len(groups) > 0; groups = groups[1:] {
+		group := groups[0]
+		client, err := t.largeClient()
+		if err != nil {
+			return t.failure(err)
+		}
+		if len(group) > 1 {
+			rest, _ := t.sendBatched(ctx, client, group)
+			sent = sent || len(rest) < len(group)
+			groups = slices.AppendSeq(groups, slices.Chunk(rest, max(1, len(group)/apartShrinks)))
+			continue
+		}
+		r := group[0]
+		if r.Err = t.sendAlone(ctx, client, r); r.Err == nil || isRefusal(r.Err) {
+			sent = true
+			continue
+		}
+		alone++
+		if failure := t.failure(r.Err); failure.Class != lettercopy.Broker || ctx.Err() != nil || !sent && (alone == 2 || len(groups) == 1) {
+			return failure
+		}
+	}
+	return nil
+}
+
+// largeClient returns the client that takes large records.
+func (t *DeadLetterTopic) largeClient() (_ *kgo.Client, err error) {
+	if t.single == nil {
+		t.single, err = t.newClient(singleBytes)
+	}
+	return t.single, err
 }
 
 // prepare looks the topic up and makes sure that the client knows the same one:
@@ -146,6 +189,7 @@ func (t *DeadLetterTopic) newClient(batchBytes int32) (*kgo.Client, error) {
 		kgo.ProducerBatchMaxBytes(batchBytes),
 		kgo.UnknownTopicRetries(2),
 		kgo.RecordDeliveryTimeout(deliveryTimeout),
+		kgo.RecordRetries(copyRetries),
 		// What fails is copied again later: better twice than to hang in doubt.
 		kgo.AllowIdempotentProduceCancellation(),
 	)...)
@@ -181,50 +225,50 @@ func (t *DeadLetterTopic) copyOf(l *lettercopy.Letter, valueOmitted string) *kgo
 	return r
 }
 
-// sendBatched writes all copies at once and returns an error or nil for each.
-func (t *DeadLetterTopic) sendBatched(ctx context.Context, receipts []lettercopy.Receipt) []error {
-	errs := make([]error, len(receipts))
+// sendBatched writes copies at once. It returns those that failed, in their order, and an error of one of them: a refusal only
+// where all errors are.
+func (t *DeadLetterTopic) sendBatched(ctx context.Context, client *kgo.Client, receipts []*lettercopy.Receipt) (rest []*lettercopy.Receipt, cause error) {
 	type result struct {
-		i   int
+		to  *lettercopy.Receipt
 		r   *kgo.Record
 		err error
 	}
 	results := make(chan result, len(receipts))
-	for i := range receipts {
-		t.batched.Produce(ctx, t.copyOf(receipts[i].Letter, ""), func(r *kgo.Record, err error) { results <- result{i, r, err} })
+	for _, to := range receipts {
+		client.Produce(ctx, t.copyOf(to.Letter, ""), func(r *kgo.Record, err error) { results <- result{to, r, err} })
 	}
 	for range receipts {
 		done := <-results // each comes: the client ends records with ctx and after its delivery timeout
-		errs[done.i] = done.err
-		receipts[done.i].Partition, receipts[done.i].Offset = done.r.Partition, done.r.Offset
+		done.to.Err, done.to.Partition, done.to.Offset = done.err, done.r.Partition, done.r.Offset
+		if done.err != nil && (cause == nil || isRefusal(cause)) {
+			cause = done.err
+		}
 	}
-	return errs
+	for _, r := range receipts {
+		if r.Err != nil {
+			rest = append(rest, r)
+		}
+	}
+	return rest, cause
 }
 
-// sendAlone writes a copy that was refused among others: whole, or else
+// sendAlone writes a copy that failed among others: whole, or else
 // without its value. It returns nil when the letter is dealt with.
-func (t *DeadLetterTopic) sendAlone(ctx context.Context, r *lettercopy.Receipt) error {
-	if t.single == nil {
-		client, err := t.newClient(singleBytes)
-		if err != nil {
-			return err
-		}
-		t.single = client
-	}
-	err := t.sendOne(ctx, r, "")
+func (t *DeadLetterTopic) sendAlone(ctx context.Context, client *kgo.Client, r *lettercopy.Receipt) error {
+	err := t.sendOne(ctx, client, r, "")
 	if !isTooLarge(err) {
 		return err
 	}
 	r.Form, r.Reason = lettercopy.WithoutValue, err.Error()
-	if err = t.sendOne(ctx, r, omittedBecause(r.Letter)); isTooLarge(err) {
+	if err = t.sendOne(ctx, client, r, omittedBecause(r.Letter)); isTooLarge(err) {
 		r.Form, r.Reason = lettercopy.NoCopy, "key and headers alone are too large for the topic: "+err.Error()
 		return nil
 	}
 	return err
 }
 
-func (t *DeadLetterTopic) sendOne(ctx context.Context, r *lettercopy.Receipt, valueOmitted string) error {
-	written, err := t.single.ProduceSync(ctx, t.copyOf(r.Letter, valueOmitted)).First()
+func (t *DeadLetterTopic) sendOne(ctx context.Context, client *kgo.Client, r *lettercopy.Receipt, valueOmitted string) error {
+	written, err := client.ProduceSync(ctx, t.copyOf(r.Letter, valueOmitted)).First()
 	if err == nil {
 		r.Partition, r.Offset = written.Partition, written.Offset
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ const (
 	// outboxBuffered is more than a relay has in flight: publishing never waits for room.
 	outboxBuffered   = 100_000
 	outboxBatchBytes = 1_000_000 // every topic takes that much, unless it was made smaller
+	outboxLeastBytes = 64 << 10  // requests with several records are never made smaller
+	// After a few attempts, within a second, the records of a request are tried apart.
+	outboxRetries = 3
 )
 
 // OutboxTopic publishes an outbox's records: keyed by order, acknowledged by all in-sync
@@ -41,15 +45,10 @@ type OutboxTopic struct {
 	batched    *kgo.Client // also asks for the topic; nil until prepared
 	id         projection.TopicID
 	partitions int
-	// Records that were refused among others go again, one at a time: then it is their own fault.
-	alone   []aloneRecord
-	working bool // a goroutine works those off
-	done    sync.WaitGroup
-}
-
-type aloneRecord struct {
-	record relay.Record
-	done   func(error)
+	// requestBytes bounds a request with several records. It is halved when the connection was closed at one.
+	requestBytes int32
+	batchedBytes int32 // what the client was made with
+	apart        sync.WaitGroup
 }
 
 var _ relay.Topic = (*OutboxTopic)(nil)
@@ -64,7 +63,7 @@ func NewOutboxTopic(client ClientConfig, topic string, logger *slog.Logger) (*Ou
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &OutboxTopic{name: topic, opts: opts, logger: logger, ctx: ctx, cancel: cancel}, nil
+	return &OutboxTopic{name: topic, opts: opts, logger: logger, ctx: ctx, cancel: cancel, requestBytes: outboxBatchBytes}, nil
 }
 
 // Prepare implements relay.Topic. It looks the topic up; a producer never forgets partitions that a topic
@@ -73,7 +72,8 @@ func (t *OutboxTopic) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, outboxPrepare)
 	defer cancel()
 	t.mu.Lock()
-	client := t.batched
+	client, most := t.batched, t.requestBytes
+	resized := most != t.batchedBytes
 	t.mu.Unlock()
 	asks := client
 	if asks == nil {
@@ -90,19 +90,27 @@ func (t *OutboxTopic) Prepare(ctx context.Context) error {
 	if err != nil {
 		return t.failure(err)
 	}
-	if client != nil && id == t.id && partitions >= t.partitions {
+	same := client != nil && id == t.id && partitions >= t.partitions
+	switch {
+	case same && !resized:
 		t.partitions = partitions
 		return nil
-	}
-	if client != nil {
+	case same:
+		t.logger.Info("connections are closed at large requests: smaller ones are sent", "topic", t.name, "request_bytes", most)
+	case client != nil:
 		t.logger.Info("the topic is another one", "topic", t.name, "topic_id", id, "partitions", partitions, "before", t.partitions)
 	}
-	fresh, err := t.newClient(batchLimit(ctx, asks, t.name))
+	batch := most
+	if limit, err := maxRecordBytes(ctx, asks, t.name); err == nil { // not allowed to ask, perhaps
+		// A batch that is too large is refused as a whole, which is not the fault of any record in it.
+		batch = max(512, min(int32(limit), most))
+	}
+	fresh, err := t.newClient(batch, kgo.BrokerMaxWriteBytes(most), kgo.RecordRetries(outboxRetries))
 	if err != nil {
 		return t.failure(err)
 	}
 	t.mu.Lock()
-	t.batched, t.id, t.partitions = fresh, id, partitions
+	t.batched, t.batchedBytes, t.id, t.partitions = fresh, most, id, partitions
 	t.mu.Unlock()
 	if client != nil {
 		client.Close() // what is in flight fails, and is published again
@@ -110,29 +118,42 @@ func (t *OutboxTopic) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// batchLimit is how large a batch may be. A batch that is too large is refused as a whole, which is not
-// the fault of any record in it.
-func batchLimit(ctx context.Context, client *kgo.Client, topic string) int32 {
+// MaxRecordBytes implements relay.Topic.
+func (t *OutboxTopic) MaxRecordBytes(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, outboxPrepare)
+	defer cancel()
+	t.mu.Lock()
+	client := t.batched
+	t.mu.Unlock()
+	if client == nil {
+		return 0, errClientClosed
+	}
+	limit, err := maxRecordBytes(ctx, client, t.name)
+	if err != nil {
+		return 0, t.failure(err)
+	}
+	return limit, nil
+}
+
+func maxRecordBytes(ctx context.Context, client *kgo.Client, topic string) (int64, error) {
 	configs, err := kadm.NewClient(client).DescribeTopicConfigs(ctx, topic)
 	if err != nil {
-		return outboxBatchBytes // not allowed to ask, perhaps
+		return 0, err
 	}
 	config, err := configs.On(topic, nil)
 	if err != nil {
-		return outboxBatchBytes
+		return 0, err
 	}
 	for _, c := range config.Configs {
 		if c.Key == "max.message.bytes" && c.Value != nil {
-			if n, err := strconv.ParseInt(*c.Value, 10, 32); err == nil {
-				return max(512, min(int32(n), outboxBatchBytes))
-			}
+			return strconv.ParseInt(*c.Value, 10, 32)
 		}
 	}
-	return outboxBatchBytes
+	return 0, errors.New("the broker does not say")
 }
 
-func (t *OutboxTopic) newClient(batchBytes int32) (*kgo.Client, error) {
-	client, err := kgo.NewClient(append(t.opts[:len(t.opts):len(t.opts)],
+func (t *OutboxTopic) newClient(batchBytes int32, opts ...kgo.Opt) (*kgo.Client, error) {
+	client, err := kgo.NewClient(slices.Concat(t.opts, opts, []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // murmur2
 		// While requests are under way others gather: lingering adds nothing but delay.
@@ -144,7 +165,7 @@ func (t *OutboxTopic) newClient(batchBytes int32) (*kgo.Client, error) {
 		kgo.UnknownTopicRetries(2),
 		// What fails is published again: better twice than to hang in doubt.
 		kgo.AllowIdempotentProduceCancellation(),
-	)...)
+	})...)
 	if err != nil {
 		return nil, fmt.Errorf("creating the kafka producer of the outbox: %w", err)
 	}
@@ -164,8 +185,8 @@ func (t *OutboxTopic) Publish(r relay.Record, done func(error)) {
 		switch {
 		case err == nil:
 			done(nil)
-		case isRefusal(err):
-			t.sendAlone(aloneRecord{r, done})
+		case isRefusal(err) && !errors.Is(err, kerr.InvalidTimestamp): // the time is the relay's own
+			done(t.refusal(r, err))
 		default:
 			done(t.failure(err))
 		}
@@ -183,49 +204,6 @@ func (t *OutboxTopic) record(r relay.Record) *kgo.Record {
 	return record
 }
 
-func (t *OutboxTopic) sendAlone(r aloneRecord) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.alone = append(t.alone, r)
-	if !t.working {
-		t.working = true
-		t.done.Go(t.workAlone)
-	}
-}
-
-// workAlone sends what was refused among others, one at a time, until there is no more.
-func (t *OutboxTopic) workAlone() {
-	client, err := t.newClient(singleBytes)
-	if err == nil {
-		defer client.Close()
-	}
-	for {
-		t.mu.Lock()
-		if len(t.alone) == 0 {
-			t.working = false
-			t.mu.Unlock()
-			return
-		}
-		r := t.alone[0]
-		t.alone = t.alone[1:]
-		t.mu.Unlock()
-		result := err
-		if result == nil {
-			_, result = client.ProduceSync(t.ctx, t.record(r.record)).First()
-		}
-		switch {
-		case result == nil:
-			r.done(nil)
-		case isTooLarge(result):
-			r.done(&relay.Refusal{Reason: relay.TooLarge, Err: fmt.Errorf("%d bytes are too many for topic %s: %w", len(r.record.Value), t.name, result)})
-		case isRefusal(result) && !errors.Is(result, kerr.InvalidTimestamp): // the time is the relay's own
-			r.done(&relay.Refusal{Reason: relay.Refused, Err: fmt.Errorf("topic %s refuses the record: %w", t.name, result)})
-		default:
-			r.done(t.failure(result))
-		}
-	}
-}
-
 // Close implements relay.Topic.
 func (t *OutboxTopic) Close() {
 	t.cancel()
@@ -236,7 +214,25 @@ func (t *OutboxTopic) Close() {
 	if client != nil {
 		client.Close()
 	}
-	t.done.Wait()
+	t.apart.Wait()
+}
+
+// refusal says that the broker refuses a batch, by its code.
+func (t *OutboxTopic) refusal(r relay.Record, err error) *relay.Refusal {
+	if isTooLarge(err) {
+		return &relay.Refusal{Reason: relay.TooLarge, Err: fmt.Errorf("%d bytes are too many for topic %s: %w", batchBytes(r), t.name, err)}
+	}
+	return &relay.Refusal{Reason: relay.Refused, Err: fmt.Errorf("topic %s refuses the record: %w", t.name, err)}
+}
+
+// batchBytes is the size of a batch with one record, not compressed: at most a few bytes less.
+func batchBytes(r relay.Record) int {
+	const batch, record, header = 61, 24, 10
+	n := batch + record + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += header + len(h.Key) + len(h.Value)
+	}
+	return n
 }
 
 // failure says what keeps records from being published, and what to do about it: by Kafka's error codes.

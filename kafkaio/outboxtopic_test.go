@@ -53,7 +53,14 @@ func publish(t *testing.T, o *kafkaio.OutboxTopic, records ...relay.Record) []er
 	return errs
 }
 
-// A batch that is too large for its topic is nobody's fault: its records go one by one, and only one that is too large by itself is refused.
+// publishAlone publishes a record over a connection of its own and returns what became of it.
+func publishAlone(o *kafkaio.OutboxTopic, r relay.Record) error {
+	errs := make(chan []error)
+	o.PublishApart([]relay.Record{r}, func(e []error) { errs <- e })
+	return (<-errs)[0]
+}
+
+// A batch that is too large for its topic is nobody's fault: apart, only a record that is too large by itself is refused.
 func TestOutboxBatchesThatAreTooLarge(t *testing.T) {
 	c := kafkatest.Start(t, kfake.SeedTopics(1, topic))
 	o := outboxTopic(t, c)
@@ -69,8 +76,15 @@ func TestOutboxBatchesThatAreTooLarge(t *testing.T) {
 		records = append(records, relay.Record{Key: fmt.Append(nil, "o-", i), Value: noise(500)})
 	}
 	records = append(records, relay.Record{Key: []byte("o-large"), Value: noise(9000)}, relay.Record{Key: []byte("o-huge"), Value: noise(2 << 20)})
+	if limit, err := o.MaxRecordBytes(t.Context()); limit != 4000 || err != nil {
+		t.Errorf("the topic takes %d bytes: %v", limit, err)
+	}
 	for i, err := range publish(t, o, records...) {
 		var refusal *relay.Refusal
+		if err != nil && !errors.As(err, &refusal) {
+			t.Errorf("record %d among others: %v", i, err)
+		}
+		err = publishAlone(o, records[i])
 		large := i >= 60
 		if large != errors.As(err, &refusal) || large && (refusal.Reason != relay.TooLarge || !errors.Is(err, kerr.MessageTooLarge)) || !large && err != nil {
 			t.Errorf("record %d: %v", i, err)
@@ -116,16 +130,18 @@ func TestOutboxFailuresByCode(t *testing.T) {
 			if err := o.Prepare(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			err := publish(t, o, relay.Record{Key: []byte("o-1"), Value: []byte("{}"), Headers: []projection.Header{{Key: "a", Value: []byte("b")}}})[0]
-			var failure *relay.Failure
-			var refusal *relay.Refusal
-			switch {
-			case test.reason != "":
-				if !errors.As(err, &refusal) || refusal.Reason != test.reason {
-					t.Errorf("%v is not a refusal: %s", err, test.reason)
+			record := relay.Record{Key: []byte("o-1"), Value: []byte("{}"), Headers: []projection.Header{{Key: "a", Value: []byte("b")}}}
+			for _, err := range []error{publish(t, o, record)[0], publishAlone(o, record)} {
+				var failure *relay.Failure
+				var refusal *relay.Refusal
+				switch {
+				case test.reason != "":
+					if !errors.As(err, &refusal) || refusal.Reason != test.reason {
+						t.Errorf("%v is not a refusal: %s", err, test.reason)
+					}
+				case !errors.As(err, &failure) || failure.Class != test.class || !strings.Contains(failure.Hint(), test.hint):
+					t.Errorf("%v is not a failure of class %s", err, test.class)
 				}
-			case !errors.As(err, &failure) || failure.Class != test.class || !strings.Contains(failure.Hint(), test.hint):
-				t.Errorf("%v is not a failure of class %s", err, test.class)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ func (q *Queue) Plans(t *testing.T) map[string]string {
 	plans := map[string]string{}
 	for name, s := range map[string]struct{ sql, args string }{
 		"discover":    {sqlDiscover, "0, 9223372036854775807, 2048"},
-		"load":        {sqlLoad, "'{o-1,o-2}', 64"},
+		"load":        {sqlLoad, "'{o-1,o-2}', 64, 1000000"},
 		"remove":      {sqlRemove, "'{1,2,3}'"},
 		"remove free": {sqlRemoveFree, "'{1,2,3}'"},
 	} {
@@ -31,4 +31,12 @@ func (q *Queue) Plans(t *testing.T) map[string]string {
 		plans[name] = strings.Join(lines, "\n")
 	}
 	return plans
+}
+
+// Set sets a parameter of the queue's session.
+func (q *Queue) Set(t *testing.T, name, value string) {
+	t.Helper()
+	if _, err := q.conn.Exec(t.Context(), `SELECT set_config($1, $2, false)`, name, value); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -21,6 +21,9 @@ func failure(what string, err error) *relay.Failure {
 	if !errors.As(err, &pgErr) {
 		return f
 	}
+	if pgErr.Code == "57014" { // its statement timed out; the session goes on
+		f.Err = fmt.Errorf("%s: %w: %w", what, relay.ErrTooSlow, err)
+	}
 	for _, heals := range []string{"08", "53", "57", "40", "55", "25", "0A000", "26000", "42P05"} {
 		if strings.HasPrefix(pgErr.Code, heals) {
 			return f

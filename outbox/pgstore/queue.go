@@ -19,6 +19,9 @@ const (
 	relayLock = "orderprojector outbox relay"
 	channel   = "orderprojector_outbox"
 
+	// releaseAtOnce is how many blocked messages one statement releases.
+	releaseAtOnce = 500
+
 	// closeTimeout bounds ending a session.
 	closeTimeout = 2 * time.Second
 )
@@ -159,34 +162,35 @@ func (q *Queue) Discover(ctx context.Context, after, upTo int64, limit int) ([]r
 }
 
 // Load implements relay.Queue.
-func (q *Queue) Load(ctx context.Context, orders []string, perOrder int, take func(*relay.Message) bool) error {
+func (q *Queue) Load(ctx context.Context, orders []string, perOrder int, maxBytes int64, take func(*relay.Message) bool) (cut bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
-	rows, err := q.conn.Query(ctx, sqlLoad, orders, perOrder)
+	rows, err := q.conn.Query(ctx, sqlLoad, orders, perOrder, maxBytes)
 	if err != nil {
-		return failure("reading messages", err)
+		return false, failure("reading messages", err)
 	}
 	defer rows.Close()
 	var before *relay.Message
 	for rows.Next() {
 		m := &relay.Message{}
-		if err := rows.Scan(&m.Seq, &m.EventID, &m.OrderID, &m.Version, &m.Type, &m.Payload, &m.TraceParent, &m.TraceState, &m.CreatedAt); err != nil {
-			return failure("reading messages", err)
+		if err := rows.Scan(&m.Seq, &m.EventID, &m.OrderID, &m.Version, &m.Type, &m.Payload, &m.TraceParent, &m.TraceState, &m.CreatedAt, &m.Tried, &cut); err != nil {
+			return false, failure("reading messages", err)
 		}
 		// The statement can only be carried out order by order. Should that ever change, nothing is published out of order.
 		if before != nil && before.OrderID == m.OrderID && before.Version >= m.Version {
-			return failure("reading messages", fmt.Errorf("order %q: version %d came before version %d", m.OrderID, before.Version, m.Version))
+			return false, failure("reading messages", fmt.Errorf("order %q: version %d came before version %d", m.OrderID, before.Version, m.Version))
 		}
 		before = m
 		if !take(m) {
+			cut = true
 			break
 		}
 	}
 	rows.Close()
 	if err := rows.Err(); err != nil {
-		return failure("reading messages", err)
+		return false, failure("reading messages", err)
 	}
-	return nil
+	return cut, nil
 }
 
 // Remove implements relay.Queue. Messages that another session holds are left alone, for later. What is
@@ -249,12 +253,23 @@ func (q *Queue) Block(ctx context.Context, blocked []relay.Blocked) error {
 	var seqs []int64
 	var reasons, details []string
 	for _, b := range blocked {
-		seqs, reasons, details = append(seqs, b.Message.Seq), append(reasons, string(b.Reason)), append(details, storable(b.Detail))
+		seqs, reasons, details = append(seqs, b.Message.Seq), append(reasons, string(b.Reason)), append(details, detail(b.Detail))
 	}
 	if _, err := q.conn.Exec(ctx, sqlBlock, seqs, reasons, details); err != nil {
 		return failure("recording blocked messages", err)
 	}
 	return nil
+}
+
+// Release implements relay.Queue.
+func (q *Queue) Release(ctx context.Context, limit int64) (released int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	tag, err := q.conn.Exec(ctx, sqlRelease, limit, releaseAtOnce)
+	if err != nil {
+		return 0, failure("releasing messages that were too large", err)
+	}
+	return int(tag.RowsAffected()), nil
 }
 
 // Standing implements relay.Queue.

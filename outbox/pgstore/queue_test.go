@@ -116,13 +116,7 @@ func TestQueueLoadsByVersion(t *testing.T) {
 	}
 	load := func(most int, orders ...string) (got []string) {
 		t.Helper()
-		err := q.Load(t.Context(), orders, 2, func(m *relay.Message) bool {
-			got = append(got, fmt.Sprint(m.OrderID, " ", m.Version))
-			return len(got) < most
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got, _ = loaded(t, q, 1<<20, most, orders...)
 		return got
 	}
 	if diff := cmp.Diff([]string{"o-2 7", "o-2 8", "o-1 1", "o-1 2"}, load(99, "o-2", "o-none", "o-1")); diff != "" {
@@ -173,6 +167,86 @@ func TestQueueLoadsByVersion(t *testing.T) {
 	}
 	if seen, err = q.Discover(t.Context(), 0, 8, 99); err != nil || len(seen) != 4 {
 		t.Errorf("%v, %v", seen, err)
+	}
+}
+
+func loaded(t *testing.T, q *pgstore.Queue, maxBytes int64, most int, orders ...string) (got []string, cut bool) {
+	t.Helper()
+	cut, err := q.Load(t.Context(), orders, 2, maxBytes, func(m *relay.Message) bool {
+		got = append(got, fmt.Sprint(m.OrderID, " ", m.Version))
+		return len(got) < most
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, cut
+}
+
+// As many messages are loaded as fit, and one that does not fit alone. A statement that takes too long leaves the queue as it was.
+func TestQueueLoadsWhatFits(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	q, err := open(t, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, dsn)
+	exec(t, conn, `INSERT INTO outbox (id, aggregateid, type, payload)
+		SELECT 'e-' || n, 'o-' || n, 'OrderPacked.v1', json_build_object('version', 1, 'note', (SELECT string_agg(md5(n || ' ' || i), '') FROM generate_series(1, 3000) i))
+		FROM generate_series(1, 20) n`)
+	orders := make([]string, 20)
+	for i := range orders {
+		orders[i] = fmt.Sprint("o-", i+1)
+	}
+	for maxBytes, want := range map[int64]int{1: 1, 150_000: 2, 1 << 30: 20} {
+		if got, cut := loaded(t, q, maxBytes, 99, orders...); len(got) != want || cut != (want < 20) {
+			t.Errorf("%d bytes: %v are loaded, cut %v", maxBytes, got, cut)
+		}
+	}
+	lock, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	q.Set(t, "statement_timeout", "100ms")
+	if _, err := q.Discover(t.Context(), 0, math.MaxInt64, 1); !errors.Is(err, relay.ErrTooSlow) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := q.Discover(t.Context(), 0, math.MaxInt64, 1); err != nil || len(seen) != 1 {
+		t.Errorf("%v, %v", seen, err)
+	}
+}
+
+// Blocked messages that are too large are tried again once they fit.
+func TestQueueReleasesWhatFits(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	q, err := open(t, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, dsn)
+	fill(t, conn, 4, 1)
+	exec(t, conn, `INSERT INTO outbox_failures (seq, aggregateid, reason, detail) VALUES
+		(1, 'o-1', 'too_large', '1000 bytes are too many'), (2, 'o-2', 'too_large', '1001 bytes are too many'),
+		(3, 'o-3', 'refused', '10 bytes are too many'), (4, 'o-4', 'too_large', 'too large')`)
+	for _, want := range []int{1, 0} {
+		if released, err := q.Release(t.Context(), 1000); released != want || err != nil {
+			t.Errorf("%d are released, %v", released, err)
+		}
+	}
+	tried := map[string]bool{}
+	exec(t, conn, `DELETE FROM outbox_failures WHERE seq > 2`)
+	if _, err := q.Load(t.Context(), []string{"o-1", "o-2", "o-3"}, 2, 1<<20, func(m *relay.Message) bool { tried[m.OrderID] = m.Tried; return true }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]bool{"o-1": true, "o-3": false}, tried); diff != "" {
+		t.Errorf("loaded, and tried before (-want +got):\n%s", diff)
 	}
 }
 

@@ -35,10 +35,15 @@ type Config struct {
 	RetryCap   time.Duration // longest pause (5 s)
 	StallLimit time.Duration // for how long a failure may last before Healthy fails (1 min)
 
+	LimitInterval time.Duration // between looks at the size that the topic takes (1 min)
+
 	MaxMessages int   // held in memory (8,192), roughly: up to twice as many
 	MaxBytes    int64 // of them (32 MiB); a single larger one still goes through
 	PageSize    int   // looked at at once (2,048)
 	PerOrder    int   // messages of one order held in memory (64)
+	// LoadBytes is how many bytes of messages, as they are stored, one statement reads or removes (8 MiB); a single larger message
+	// still goes through. After a statement that took too long it is halved, together with PageSize.
+	LoadBytes int64
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -57,6 +62,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.RetryBase = cmp.Or(c.RetryBase, 100*time.Millisecond)
 	c.RetryCap = cmp.Or(c.RetryCap, 5*time.Second)
 	c.StallLimit = cmp.Or(c.StallLimit, time.Minute)
+	c.LimitInterval = cmp.Or(c.LimitInterval, time.Minute)
+	c.LoadBytes = cmp.Or(c.LoadBytes, 8<<20)
 	c.MaxMessages = cmp.Or(c.MaxMessages, 8192)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
 	c.PageSize = cmp.Or(c.PageSize, 2048)

@@ -45,6 +45,16 @@ const (
 // Reasons lists every reason.
 func Reasons() []Reason { return []Reason{TooLarge, Invalid, Refused} }
 
+// Fault says that records were not acknowledged while the broker that leads their partition answered: an empty request
+// for that partition, on a new connection, got through behind them.
+type Fault struct {
+	Closed bool // the broker, or something before it, closed the connection at them
+	Err    error
+}
+
+func (f *Fault) Error() string { return f.Err.Error() }
+func (f *Fault) Unwrap() error { return f.Err }
+
 // Refusal says that one message can never be published as it is.
 type Refusal struct {
 	Reason Reason

@@ -11,7 +11,11 @@ type lane struct {
 	lastSeq  int64 // the newest message in memory, ever
 	more     bool  // there are messages behind those in memory
 
-	failures int       // of the infrastructure, in a row
+	// What is known of the next message.
+	suspicion
+	triedAt  time.Time // when the message was sent first; zero before
+	trouble  string    // its last failure
+	failures int       // in a row
 	retryAt  time.Time // after one
 }
 
@@ -23,6 +27,8 @@ type lanes struct {
 	messages int
 	bytes    int64
 	inFlight int
+	groups   int     // of suspects, under way
+	acks     int64   // messages that were acknowledged, ever
 	ready    []*lane // have something to send, and nothing in flight
 	acked    []*Message
 	held     []*Message // acknowledged, but somebody else holds the rows
@@ -42,6 +48,9 @@ func (s *lanes) add(m *Message) *lane {
 		s.ready = append(s.ready, l)
 	}
 	l.waiting = append(l.waiting, m)
+	if len(l.waiting) == 1 && m.Tried {
+		s.suspect(l)
+	}
 	l.lastSeq = max(l.lastSeq, m.Seq)
 	s.messages++
 	s.bytes += m.bytes()
@@ -52,7 +61,17 @@ func (s *lanes) add(m *Message) *lane {
 func (s *lanes) start(l *lane) *Message {
 	l.inFlight = true
 	s.inFlight++
+	if l.triedAt.IsZero() {
+		l.triedAt = time.Now()
+	}
 	return l.waiting[0]
+}
+
+// enqueue makes a lane ready that has a message to send.
+func (s *lanes) enqueue(l *lane) {
+	if len(l.waiting) > 0 {
+		s.ready = append(s.ready, l)
+	}
 }
 
 // ended takes note that the lane's message is no longer in flight.
@@ -66,7 +85,24 @@ func (s *lanes) acknowledged(l *lane) {
 	s.acked = append(s.acked, l.waiting[0])
 	l.waiting = l.waiting[1:]
 	l.acked++
-	l.failures = 0
+	l.suspicion, l.triedAt, l.trouble, l.failures = suspicion{}, time.Time{}, "", 0
+	s.acks++
+	if len(l.waiting) > 0 && l.waiting[0].Tried {
+		s.suspect(l)
+	}
+}
+
+// oldest returns the message that was tried and waits longest for its acknowledgement, and how many orders are suspects.
+func (s *lanes) oldest() (w Waiting, suspects int) {
+	for _, l := range s.byOrder {
+		if l.group > 0 {
+			suspects++
+		}
+		if len(l.waiting) > 0 && !l.triedAt.IsZero() && (w.Message == nil || l.triedAt.Before(w.Since)) {
+			w = Waiting{Message: l.waiting[0], Since: l.triedAt, Trouble: l.trouble}
+		}
+	}
+	return w, suspects
 }
 
 // takeAcked returns what can be removed now.
@@ -127,11 +163,11 @@ func (s *lanes) forget(orderID string) {
 	delete(s.byOrder, orderID)
 }
 
-// takeReady returns the lanes that are due, and keeps the others.
+// takeReady returns the lanes that are due and no suspects, and keeps the others.
 func (s *lanes) takeReady(now time.Time) (due []*lane) {
 	later := s.ready[:0:0]
 	for _, l := range s.ready {
-		if l.retryAt.After(now) {
+		if l.group > 0 || l.retryAt.After(now) {
 			later = append(later, l)
 		} else {
 			due = append(due, l)
@@ -139,4 +175,15 @@ func (s *lanes) takeReady(now time.Time) (due []*lane) {
 	}
 	s.ready = later
 	return due
+}
+
+// nextDue returns when the first of the ready lanes is due; in a day where there is none.
+func (s *lanes) nextDue() time.Time {
+	next := time.Now().Add(24 * time.Hour)
+	for _, l := range s.ready {
+		if l.retryAt.Before(next) {
+			next = l.retryAt
+		}
+	}
+	return next
 }

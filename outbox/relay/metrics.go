@@ -13,6 +13,8 @@ type metrics struct {
 	active    prometheus.Gauge
 	inFlight  prometheus.Gauge
 	blocked   prometheus.Gauge
+	suspects  prometheus.Gauge
+	unacked   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -41,6 +43,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "orderprojector_outbox_blocked_orders", Help: "Orders that a message holds back which cannot be published; seen by the active relay.",
 		}),
 	}
+	m.suspects = auto.NewGauge(prometheus.GaugeOpts{
+		Name: "orderprojector_outbox_suspects", Help: "Orders whose next message failed among others, and is sent apart from them.",
+	})
+	m.unacked = auto.NewGauge(prometheus.GaugeOpts{
+		Name: "orderprojector_outbox_unacknowledged_seconds", Help: "Since when the message was sent first that waits longest for its acknowledgement; 0 when there is none.",
+	})
 	for _, reason := range Reasons() {
 		m.refused.WithLabelValues(string(reason))
 	}

@@ -76,8 +76,11 @@ func TestHealth(t *testing.T) {
 		t.Error(err)
 	}
 	h.works()
-	h.stands(Standing{Orders: 2, Order: "o-1", Detail: "too_large"})
-	if err := h.err(time.Hour); err == nil || !strings.Contains(err.Error(), `"o-1"`) {
+	h.stands(Standing{Orders: 2, Order: "o-1", Detail: "too_large"}, Waiting{Message: &Message{Seq: 7, OrderID: "o-2", Version: 3}, Since: time.Now().Add(-time.Minute), Trouble: "closed"})
+	if err := h.err(time.Hour); err == nil || !strings.Contains(err.Error(), `"o-1"`) || strings.Contains(err.Error(), "o-2") {
+		t.Error(err)
+	}
+	if err := h.err(time.Minute); err == nil || !strings.Contains(err.Error(), `message 7 of order "o-2", version 3, waits for its acknowledgement for 1m0s; closed`) {
 		t.Error(err)
 	}
 	h.standby() // that is another relay's business now

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/orderprojector/orderprojector/projection/portion"
 )
 
 // Relay publishes the messages of an outbox until it is told to stop. Make one with
@@ -18,6 +21,7 @@ type Relay struct {
 	log     *slog.Logger
 	metrics *metrics
 	health  health
+	portion *portion.Portion // of messages, for one statement
 }
 
 // New returns a relay, or an error that names what is wrong with its configuration.
@@ -26,7 +30,10 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Relay{cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registerer)}, nil
+	return &Relay{
+		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
+		portion: portion.New(portion.Size{Rows: cfg.PageSize, Bytes: cfg.LoadBytes}),
+	}, nil
 }
 
 // Run publishes until ctx ends; what is in flight then finishes within the stop
@@ -48,6 +55,9 @@ func (r *Relay) Run(ctx context.Context) {
 		case err == nil:
 			standby = false
 			err = r.serve(ctx, queue, wait)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.portion.Halve() // the database did not answer, perhaps because that was too much
 		}
 		if err != nil && ctx.Err() == nil {
 			r.failed(asFailure(err))
@@ -79,6 +89,15 @@ func asFailure(err error) *Failure {
 	return &Failure{Class: Database, Err: err}
 }
 
+// asBrokerFailure makes a failure of what a topic says. Where it says nothing else, its broker failed.
+func asBrokerFailure(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &Failure{Class: Broker, Err: err}
+}
+
 // failed counts a failure, and says it once, and then now and again.
 func (r *Relay) failed(f *Failure) {
 	r.metrics.failures.WithLabelValues(string(f.Class)).Inc()
@@ -100,7 +119,7 @@ func (r *Relay) works() {
 
 // Healthy returns nil while messages get through, or while another relay sees to that. It
 // fails while a message holds its order back, at once for a failure that somebody has to
-// end, and for others when they last.
+// end, and for others when they last. A message that waits for its acknowledgement longer than the stall limit fails it, too.
 func (r *Relay) Healthy() error { return r.health.err(r.cfg.StallLimit) }
 
 // health is what Healthy tells.
@@ -110,12 +129,13 @@ type health struct {
 	repeats  int
 	since    time.Time
 	standing Standing
+	waiting  Waiting
 }
 
 func (h *health) standby() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failure, h.repeats, h.standing = nil, 0, Standing{}
+	h.failure, h.repeats, h.standing, h.waiting = nil, 0, Standing{}, Waiting{}
 }
 
 func (h *health) failed(f *Failure) (repeats int) {
@@ -139,10 +159,10 @@ func (h *health) works() (failures int) {
 	return failures
 }
 
-func (h *health) stands(s Standing) {
+func (h *health) stands(s Standing, w Waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.standing = s
+	h.standing, h.waiting = s, w
 }
 
 func (h *health) err(stallLimit time.Duration) error {
@@ -151,6 +171,10 @@ func (h *health) err(stallLimit time.Duration) error {
 	var problems []error
 	if f := h.failure; f != nil && (f.Class.needsSomebody() || time.Since(h.since) >= stallLimit) {
 		problems = append(problems, fmt.Errorf("messages wait for %s: %w", time.Since(h.since).Round(time.Second), f))
+	}
+	if w := h.waiting; w.Message != nil && time.Since(w.Since) >= stallLimit {
+		problems = append(problems, fmt.Errorf("message %d of order %q, version %d, waits for its acknowledgement for %s; %s",
+			w.Message.Seq, w.Message.OrderID, w.Message.Version, time.Since(w.Since).Round(time.Second), cmp.Or(w.Trouble, "it has not failed")))
 	}
 	if s := h.standing; s.Orders > 0 {
 		problems = append(problems, fmt.Errorf("messages that cannot be published hold orders back: %d, such as order %q: %s (see: orderprojector outbox list)",

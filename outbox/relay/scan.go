@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 )
@@ -26,6 +27,29 @@ type scan struct {
 }
 
 func (s *scan) wake(notified bool) { s.woken = s.woken || notified }
+
+// portioned asks the queue a question that takes longer the larger the portion is, and fits the portion to how long it
+// took: well below the lease. It reports false where the question is to be asked again, for less.
+func (t *term) portioned(question func() error) (answered bool, err error) {
+	began := time.Now()
+	err = t.ask(question)
+	took, slow := time.Since(began), t.cfg.Lease/4
+	switch {
+	case errors.Is(err, ErrTooSlow):
+		t.relay.failed(asFailure(err))
+		if t.relay.portion.Halve() {
+			return false, nil
+		}
+		return false, err
+	case err != nil:
+		return false, err
+	case took > slow:
+		t.relay.portion.Halve()
+	case took < slow/4:
+		t.relay.portion.Grow()
+	}
+	return true, nil
+}
 
 // discover looks for orders with messages, as far as memory allows, and loads them.
 func (t *term) discover(ctx context.Context) (found bool, err error) {
@@ -90,9 +114,10 @@ func (t *term) room() int {
 // how many it saw, up to where, and whether there are no more.
 func (t *term) page(ctx context.Context, after, upTo int64, limit int) (sighted int, next int64, end bool, err error) {
 	var seen []Sighting
-	err = t.ask(func() (err error) { seen, err = t.queue.Discover(ctx, after, upTo, limit); return err })
+	limit = min(limit, t.relay.portion.Size().Rows)
+	answered, err := t.portioned(func() (err error) { seen, err = t.queue.Discover(ctx, after, upTo, limit); return err })
 	if err != nil || len(seen) == 0 {
-		return 0, after, true, err
+		return 0, after, answered, err
 	}
 	var orders []string
 	wanted := map[string]bool{}
@@ -116,7 +141,8 @@ func (t *term) page(ctx context.Context, after, upTo int64, limit int) (sighted 
 // no room for is loaded later.
 func (t *term) load(ctx context.Context, orders []string) error {
 	orders = t.unknown(orders)
-	affordable := min(t.cfg.PageSize, max(1, int(float64(t.room())/t.perOrder)))
+	size := t.relay.portion.Size()
+	affordable := min(size.Rows, max(1, int(float64(t.room())/t.perOrder)))
 	if len(orders) > affordable {
 		t.revisit = append(t.revisit, orders[affordable:]...)
 		orders = orders[:affordable]
@@ -124,34 +150,41 @@ func (t *term) load(ctx context.Context, orders []string) error {
 	if len(orders) == 0 {
 		return nil
 	}
+	t.mu.Lock()
+	maxBytes := max(1, min(size.Bytes, t.cfg.MaxBytes-t.lanes.bytes))
+	t.mu.Unlock()
+	perOrder := min(t.cfg.PerOrder, size.Rows)
 	counts := make(map[string]int, len(orders))
-	loaded, full := 0, false
-	err := t.ask(func() error {
-		return t.queue.Load(ctx, orders, t.cfg.PerOrder, func(m *Message) bool {
+	loaded, cut := 0, false
+	var last *lane
+	answered, err := t.portioned(func() (err error) {
+		cut, err = t.queue.Load(ctx, orders, perOrder, maxBytes, func(m *Message) bool {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			// Orders may have more messages than those before had: what was read is worth keeping, up to a limit.
 			if t.lanes.messages > 0 && (t.lanes.bytes+m.bytes() > t.cfg.MaxBytes || t.lanes.messages >= 2*t.cfg.MaxMessages) {
-				full = true
-				if l := t.lanes.byOrder[m.OrderID]; l != nil {
-					l.more = true
-				}
 				return false
 			}
 			counts[m.OrderID]++
 			loaded++
-			l := t.lanes.add(m)
-			l.more = l.more || counts[m.OrderID] == t.cfg.PerOrder
+			last = t.lanes.add(m)
+			last.more = last.more || counts[m.OrderID] == perOrder
 			return true
 		})
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	if cut = cut || !answered; cut && last != nil {
+		t.mu.Lock()
+		last.more = true
+		t.mu.Unlock()
+	}
 	if n := len(counts); n > 0 {
 		t.perOrder += (float64(loaded)/float64(n) - t.perOrder) / 2
 	}
-	if full {
+	if cut {
 		for _, id := range orders {
 			if counts[id] == 0 {
 				t.revisit = append(t.revisit, id)

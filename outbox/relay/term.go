@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/orderprojector/orderprojector/projection/portion"
 )
 
 const (
@@ -15,7 +17,6 @@ const (
 	busyLook = 20 * time.Millisecond
 	// settleTimeout bounds what is recorded after the end of the relay's context.
 	settleTimeout = 3 * time.Second
-	removeBatch   = 2048
 	// While messages are acknowledged one after another, they are removed together: up
 	// to so many, or what came within so long.
 	removeAtOnce = 512
@@ -40,15 +41,20 @@ type term struct {
 	prepared  bool // the topic is believed to take records
 	prepareAt time.Time
 
+	limitAt  time.Time      // when to ask for the size that the topic takes
+	limiting sync.WaitGroup // asks for it
+
 	signal chan struct{} // something was acknowledged, or failed
 
-	mu       sync.Mutex
-	lanes    lanes
-	heard    time.Time // when the newest question began that the queue answered
-	failure  *Failure  // of the topic, not yet dealt with
-	progress bool      // something was acknowledged since the last failure
-	stopping bool
-	closed   bool
+	mu          sync.Mutex
+	lanes       lanes
+	heard       time.Time // when the newest question began that the queue answered
+	failure     *Failure  // of the topic, not yet dealt with
+	failedAside *Failure  // the same of suspects: the others need not wait for it
+	progress    bool      // something was acknowledged since the last failure
+	limit       int64     // the size that the topic takes, not yet dealt with; 0 for none
+	stopping    bool
+	closed      bool
 }
 
 func newTerm(r *Relay, queue Queue, topic Topic) *term {
@@ -88,6 +94,7 @@ func (t *term) step(ctx, whole context.Context, wait *backoff.ExponentialBackOff
 	if !t.topicReady(ctx, wait) {
 		return settled, nil
 	}
+	t.askLimit(ctx)
 	found, err := t.discover(whole)
 	if err != nil {
 		return false, err
@@ -100,12 +107,48 @@ func (t *term) step(ctx, whole context.Context, wait *backoff.ExponentialBackOff
 func (t *term) ask(question func() error) error {
 	began := time.Now()
 	err := question()
-	if err == nil {
+	if err == nil || errors.Is(err, ErrTooSlow) {
 		t.mu.Lock()
 		t.heard = began
 		t.mu.Unlock()
 	}
 	return err
+}
+
+// askLimit asks for the size that the topic takes, now and again, without waiting for the answer.
+func (t *term) askLimit(ctx context.Context) {
+	if time.Now().Before(t.limitAt) {
+		return
+	}
+	t.limitAt = time.Now().Add(t.cfg.LimitInterval)
+	t.limiting.Go(func() {
+		limit, err := t.topic.MaxRecordBytes(ctx)
+		if err != nil {
+			t.log.Debug("the size that the topic takes is not known", "error", err)
+			return
+		}
+		t.mu.Lock()
+		t.limit = limit
+		t.mu.Unlock()
+	})
+}
+
+// release has messages tried again that the topic takes now.
+func (t *term) release(ctx context.Context) error {
+	t.mu.Lock()
+	limit := t.limit
+	t.limit = 0
+	t.mu.Unlock()
+	for released := 1; limit > 0 && released > 0; {
+		if err := t.ask(func() (err error) { released, err = t.queue.Release(ctx, limit); return err }); err != nil {
+			return err
+		}
+		if released > 0 {
+			t.log.Info("messages that were too large are tried again: the topic takes them now", "messages", released, "max_message_bytes", limit)
+			t.scan.wake(true)
+		}
+	}
+	return nil
 }
 
 // settle removes what was acknowledged and records what was refused.
@@ -116,17 +159,23 @@ func (t *term) settle(ctx context.Context) (any bool, err error) {
 	t.metrics.inFlight.Set(float64(t.lanes.inFlight))
 	t.mu.Unlock()
 	for len(acked) > 0 {
-		batch := acked[:min(removeBatch, len(acked))]
-		acked = acked[len(batch):]
+		batch := within(t.relay.portion.Size(), acked)
 		seqs := make([]int64, len(batch))
 		for i, m := range batch {
 			seqs[i] = m.Seq
 		}
 		var left []int64
-		if err := t.ask(func() (err error) { left, err = t.queue.Remove(ctx, seqs); return err }); err != nil {
+		answered, err := t.portioned(func() (err error) { left, err = t.queue.Remove(ctx, seqs); return err })
+		if err != nil {
 			return false, err
 		}
 		t.mu.Lock()
+		if !answered {
+			t.lanes.acked = append(acked, t.lanes.acked...)
+			t.mu.Unlock()
+			return true, nil
+		}
+		acked = acked[len(batch):]
 		batch = t.lanes.keep(batch, left)
 		t.revisit = append(t.revisit, t.lanes.removed(batch)...)
 		t.mu.Unlock()
@@ -151,6 +200,16 @@ func (t *term) settle(ctx context.Context) (any bool, err error) {
 	return true, nil
 }
 
+// within returns as many of the first messages as a portion holds, at least one.
+func within(size portion.Size, messages []*Message) []*Message {
+	for n, m := range messages {
+		if size.Bytes -= m.bytes(); n > 0 && (n == size.Rows || size.Bytes < 0) {
+			return messages[:n]
+		}
+	}
+	return messages
+}
+
 // look reads what is blocked, now and again. It is also the sign of life that keeps the
 // queue while there is nothing else to ask.
 func (t *term) look(ctx context.Context) error {
@@ -163,9 +222,17 @@ func (t *term) look(ctx context.Context) error {
 		return err
 	}
 	t.lookAt = time.Now().Add(t.lookInterval())
-	t.relay.health.stands(standing)
+	t.mu.Lock()
+	waiting, suspects := t.lanes.oldest()
+	t.mu.Unlock()
+	t.relay.health.stands(standing, waiting)
 	t.metrics.blocked.Set(float64(standing.Orders))
-	return nil
+	t.metrics.suspects.Set(float64(suspects))
+	t.metrics.unacked.Set(0)
+	if waiting.Message != nil {
+		t.metrics.unacked.Set(time.Since(waiting.Since).Seconds())
+	}
+	return t.release(ctx)
 }
 
 func (t *term) lookInterval() time.Duration { return min(time.Second, t.cfg.Lease/4) }
@@ -173,18 +240,22 @@ func (t *term) lookInterval() time.Duration { return min(time.Second, t.cfg.Leas
 // topicReady reports whether the topic takes records, and asks it anew after a failure and a pause.
 func (t *term) topicReady(ctx context.Context, wait *backoff.ExponentialBackOff) bool {
 	t.mu.Lock()
-	failure, progress := t.failure, t.progress
-	t.failure, t.progress = nil, false
+	failure, aside, progress := t.failure, t.failedAside, t.progress
+	t.failure, t.failedAside, t.progress = nil, nil, false
+	idle := len(t.lanes.byOrder) == 0
 	t.mu.Unlock()
 	if progress {
 		wait.Reset()
-		if failure == nil && t.prepared {
-			t.relay.works()
-		}
 	}
-	if failure != nil {
+	if failure == nil && t.prepared && (progress || idle) {
+		t.relay.works()
+	}
+	switch {
+	case failure != nil:
 		t.relay.failed(failure)
 		t.prepared, t.prepareAt = false, time.Now().Add(wait.NextBackOff())
+	case aside != nil && !progress:
+		t.relay.failed(aside)
 	}
 	if t.prepared {
 		return true
@@ -194,42 +265,49 @@ func (t *term) topicReady(ctx context.Context, wait *backoff.ExponentialBackOff)
 	}
 	if err := t.topic.Prepare(ctx); err != nil {
 		if ctx.Err() == nil {
-			var f *Failure
-			if !errors.As(err, &f) {
-				f = &Failure{Class: Broker, Err: err}
-			}
-			t.relay.failed(f)
+			t.relay.failed(asBrokerFailure(err))
 			t.prepareAt = time.Now().Add(wait.NextBackOff())
 		}
 		return false
 	}
 	t.prepared = true
-	t.mu.Lock()
-	idle := len(t.lanes.byOrder) == 0
-	t.mu.Unlock()
 	if idle { // nothing has to get through first
 		t.relay.works()
 	}
 	return true
 }
 
-// sendReady sends the next message of each lane that has none in flight and is due.
+// sendReady sends the next message of each lane that has none in flight and is due, those of suspects in groups.
 func (t *term) sendReady() (any bool) {
 	t.mu.Lock()
 	if !t.leased() {
 		t.mu.Unlock()
 		return false
 	}
-	due := t.lanes.takeReady(time.Now())
-	messages := make([]*Message, len(due))
-	for i, l := range due {
-		messages[i] = t.lanes.start(l)
+	now := time.Now()
+	due := t.lanes.takeReady(now)
+	messages := t.startAll(due)
+	var groups [][]*lane
+	var grouped [][]*Message
+	for group := t.lanes.takeGroup(now); group != nil; group = t.lanes.takeGroup(now) {
+		groups, grouped = append(groups, group), append(grouped, t.startAll(group))
 	}
 	t.mu.Unlock()
 	for i, l := range due {
 		t.send(l, messages[i])
 	}
-	return len(due) > 0
+	for i, group := range groups {
+		t.sendGroup(group, grouped[i])
+	}
+	return len(due)+len(groups) > 0
+}
+
+func (t *term) startAll(due []*lane) []*Message {
+	messages := make([]*Message, len(due))
+	for i, l := range due {
+		messages[i] = t.lanes.start(l)
+	}
+	return messages
 }
 
 // leased reports, under the lock, whether messages may be sent.
@@ -240,7 +318,11 @@ func (t *term) leased() bool {
 func (t *term) send(l *lane, m *Message) {
 	record, err := t.cfg.Encoder.Encode(m)
 	if err != nil {
-		t.done(l, m, err)
+		t.mu.Lock()
+		t.lanes.ended(l)
+		t.refuse(m, err)
+		t.mu.Unlock()
+		t.wake()
 		return
 	}
 	t.topic.Publish(record, func(err error) { t.done(l, m, err) })
@@ -248,7 +330,6 @@ func (t *term) send(l *lane, m *Message) {
 
 // done takes note of what became of a lane's message, and sends the one behind it.
 func (t *term) done(l *lane, m *Message, err error) {
-	var refusal *Refusal
 	var next *Message
 	t.mu.Lock()
 	if t.closed {
@@ -257,44 +338,72 @@ func (t *term) done(l *lane, m *Message, err error) {
 	}
 	t.lanes.ended(l)
 	switch {
-	case err == nil:
-		t.progress = true
-		t.lanes.acknowledged(l)
-		if len(l.waiting) > 0 && t.leased() {
-			next = t.lanes.start(l)
-		} else if len(l.waiting) > 0 {
-			t.lanes.ready = append(t.lanes.ready, l)
-		}
-	case errors.As(err, &refusal):
-		t.lanes.refused = append(t.lanes.refused, Blocked{Message: m, Reason: refusal.Reason, Detail: refusal.Err.Error()})
+	case err != nil:
+		t.failed(l, err)
+	case t.acknowledged(l, m) && t.leased():
+		next = t.lanes.start(l)
 	default:
-		f := asFailure(err)
-		if f.Class == Database { // it said nothing of itself
-			f = &Failure{Class: Broker, Err: err}
-		}
-		t.failure = f
-		l.retryAt = time.Now().Add(min(t.cfg.RetryCap, t.cfg.RetryBase<<min(l.failures, 16)))
-		l.failures++
-		t.lanes.ready = append(t.lanes.ready, l)
+		t.lanes.enqueue(l)
 	}
 	t.mu.Unlock()
-	if err == nil {
-		t.metrics.published.Inc()
-		t.metrics.delay.Observe(time.Since(m.CreatedAt).Seconds())
+	t.wake()
+	if next != nil {
+		t.send(l, next)
 	}
+}
+
+// acknowledged takes note of an acknowledgement, and reports whether the lane's next message can follow. The caller holds the lock.
+func (t *term) acknowledged(l *lane, m *Message) (next bool) {
+	t.progress = true
+	t.lanes.acknowledged(l)
+	t.metrics.published.Inc()
+	t.metrics.delay.Observe(time.Since(m.CreatedAt).Seconds())
+	return len(l.waiting) > 0 && l.group == 0
+}
+
+// failed takes note that a lane's message failed among others. The caller holds the lock.
+func (t *term) failed(l *lane, err error) {
+	var refusal *Refusal
+	l.trouble = err.Error()
+	if !errors.As(err, &refusal) {
+		t.failure = asBrokerFailure(err)
+	}
+	if refusal != nil || t.failure.Class == Broker {
+		t.lanes.suspect(l)
+	} else {
+		t.pause(l)
+	}
+	t.lanes.ready = append(t.lanes.ready, l)
+}
+
+// pause lets a lane wait before its message is tried again. The caller holds the lock.
+func (t *term) pause(l *lane) {
+	l.retryAt = time.Now().Add(min(t.cfg.RetryCap, t.cfg.RetryBase<<min(l.failures, 16)))
+	l.failures++
+}
+
+// refuse has a message blocked. The caller holds the lock.
+func (t *term) refuse(m *Message, err error) {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		refusal = &Refusal{Reason: Invalid, Err: err}
+	}
+	t.lanes.refused = append(t.lanes.refused, Blocked{Message: m, Reason: refusal.Reason, Detail: refusal.Err.Error()})
+}
+
+// wake has the term look at what happened.
+func (t *term) wake() {
 	select {
 	case t.signal <- struct{}{}:
 	default:
-	}
-	if next != nil {
-		t.send(l, next)
 	}
 }
 
 // rest waits until there is something to do.
 func (t *term) rest(ctx context.Context) error {
 	t.mu.Lock()
-	busy := t.lanes.inFlight > 0 || len(t.lanes.ready) > 0
+	due := t.lanes.nextDue()
+	busy := t.lanes.inFlight > 0 || time.Until(due) < busyLook
 	t.mu.Unlock()
 	if busy || !t.prepared {
 		timer := time.NewTimer(busyLook)
@@ -308,7 +417,7 @@ func (t *term) rest(ctx context.Context) error {
 		return nil
 	}
 	var notified bool
-	atMost := min(time.Until(t.scan.sweepAt), time.Until(t.lookAt))
+	atMost := min(time.Until(t.scan.sweepAt), time.Until(t.lookAt), time.Until(due))
 	err := t.ask(func() (err error) { notified, err = t.queue.Await(ctx, max(atMost, time.Millisecond)); return err })
 	t.scan.wake(notified)
 	return err
@@ -369,5 +478,8 @@ func (t *term) close() {
 	t.closed = true
 	t.mu.Unlock()
 	t.topic.Close()
+	t.limiting.Wait()
 	t.metrics.inFlight.Set(0)
+	t.metrics.suspects.Set(0)
+	t.metrics.unacked.Set(0)
 }

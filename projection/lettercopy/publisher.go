@@ -11,6 +11,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/orderprojector/orderprojector/projection/portion"
 )
 
 // Config is what a Publisher is made of. Zero durations and counts mean the
@@ -42,6 +44,8 @@ type Publisher struct {
 	failures *prometheus.CounterVec
 	active   prometheus.Gauge
 
+	portion *portion.Portion // of letters read at once
+
 	failing Class // of the last round; "" when it went well
 	repeats int
 }
@@ -68,7 +72,7 @@ func NewPublisher(cfg Config) (*Publisher, error) {
 	}
 	auto := promauto.With(cfg.Registerer)
 	p := &Publisher{
-		cfg: cfg, log: cfg.Logger,
+		cfg: cfg, log: cfg.Logger, portion: portion.New(portion.Size{Rows: cfg.MaxLetters, Bytes: cfg.MaxBytes}),
 		copies: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "orderprojector_dead_letter_copies_total", Help: "Dead letters dealt with by the publisher of their copies, by what the copy holds.",
 		}, []string{"form"}),
@@ -132,8 +136,11 @@ func (p *Publisher) session(ctx context.Context, queue Queue, wait *backoff.Expo
 			sleep(ctx, wait.NextBackOff())
 			continue
 		case err != nil:
+			// The database may be away, or the portion too large for its deadline.
+			p.portion.Halve()
 			return err
 		}
+		p.portion.Grow()
 		p.recovered()
 		wait.Reset()
 		if !more {
@@ -148,7 +155,8 @@ func (p *Publisher) session(ctx context.Context, queue Queue, wait *backoff.Expo
 func (p *Publisher) round(ctx context.Context, queue Queue) (more bool, err error) {
 	ctx, cancel := p.graceful(ctx)
 	defer cancel()
-	letters, err := queue.Due(ctx, p.cfg.MaxLetters, p.cfg.MaxBytes)
+	size := p.portion.Size()
+	letters, err := queue.Due(ctx, size.Rows, size.Bytes)
 	if err != nil {
 		return false, fmt.Errorf("looking for dead letters to copy: %w", err)
 	}

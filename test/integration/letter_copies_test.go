@@ -267,3 +267,22 @@ func TestCopiesWaitForAGrant(t *testing.T) {
 	s.awaitCopied()
 	s.judge()
 }
+
+// The broker closes the connection at the copy of one letter, which is larger than its record. The copies of the others are written.
+func TestACopyAtWhichTheBrokerClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, stageConfig{Brokers: smallRequests(t).Brokers()})
+	testenv.CreateTopic(t, s.brokers, s.deadLetterTopic(), 1)
+	s.produce(&kgo.Record{Key: []byte("large"), Value: []byte(noise(299_500))})
+	for i := range 20 {
+		s.produce(&kgo.Record{Key: fmt.Append(nil, "small-", i), Value: []byte("no event")})
+	}
+	program := s.spawn()
+	s.awaitDrained()
+	s.awaitSQL(`SELECT count(*) = 20 FROM letter_copies WHERE copied_attempts = attempts AND form = 'whole'`)
+	s.awaitSQL(`SELECT count(*) = 1 FROM letter_copies WHERE copied_attempts = 0 AND failures > 0 AND bytes > 299000`)
+	awaitMetric(t, program, func(v float64) bool { return v == 1 }, "orderprojector_dead_letter_copies_pending")
+	if n := len(s.copies(20)); n != 20 {
+		t.Errorf("%d copies", n)
+	}
+}

@@ -40,6 +40,7 @@ type Proxy struct {
 	listener  net.Listener // nil while refusing
 	swallowed Direction
 	latency   time.Duration
+	onlySmall bool
 	closed    bool
 	conns     map[*proxied]struct{}
 }
@@ -152,6 +153,14 @@ func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
+}
+
+// OnlySmall makes a connection silent, both ways and for good, at the first large packet to
+// the server (32 KiB), as a path does that loses large packets. false ends that for new connections.
+func (p *Proxy) OnlySmall(only bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.onlySmall = only
 }
 
 // Retarget sends new connections to another server and closes those to the
@@ -343,6 +352,9 @@ func (c *proxied) pump(d Direction, from, to net.Conn, inspect inspector) {
 	for {
 		buf := make([]byte, 32<<10)
 		n, err := from.Read(buf)
+		if n == len(buf) && d == ToServer && c.isSmallPath() {
+			c.obey(silence)
+		}
 		if n > 0 {
 			queue <- chunk{bytes: buf[:n], due: time.Now().Add(c.latency())}
 		}
@@ -361,6 +373,12 @@ func (c *proxied) latency() time.Duration {
 	c.proxy.mu.Lock()
 	defer c.proxy.mu.Unlock()
 	return c.proxy.latency
+}
+
+func (c *proxied) isSmallPath() bool {
+	c.proxy.mu.Lock()
+	defer c.proxy.mu.Unlock()
+	return c.proxy.onlySmall
 }
 
 // swallows reports whether bytes of direction d are to be lost now, and

@@ -68,8 +68,10 @@ func NewRelay(ctx context.Context, cfg config.Config, logger *slog.Logger) (_ *R
 
 func (a *Relay) build() error {
 	db := a.cfg.Database
-	// Its statements are short, and one that is not answered keeps everything waiting.
-	db.StatementTimeout = min(db.StatementTimeout, relayStatement)
+	if !a.cfg.Explicit("database-statement-timeout") {
+		// Its statements are short, and one that is not answered keeps everything waiting.
+		db.StatementTimeout = min(db.StatementTimeout, relayStatement)
+	}
 	session, err := sessionConfig(db, relaySession)
 	if err != nil {
 		return err

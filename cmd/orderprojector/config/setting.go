@@ -91,7 +91,7 @@ func (c *Config) settings() []setting {
 		{section: SectionDatabase, name: "database-connect-timeout", env: "ORDERPROJECTOR_DATABASE_CONNECT_TIMEOUT", value: (*duration)(&d.ConnectTimeout),
 			usage: "deadline of one connection attempt"},
 		{section: SectionDatabase, name: "database-statement-timeout", env: "ORDERPROJECTOR_DATABASE_STATEMENT_TIMEOUT", value: (*duration)(&d.StatementTimeout),
-			usage: "statement_timeout of each session"},
+			usage: "statement_timeout of each session; 5s for the relay's unless set"},
 		{section: SectionDatabase, name: "database-lock-timeout", env: "ORDERPROJECTOR_DATABASE_LOCK_TIMEOUT", value: (*duration)(&d.LockTimeout),
 			usage: "lock_timeout of each session"},
 		{section: SectionDatabase, name: "database-idle-in-transaction-timeout", env: "ORDERPROJECTOR_DATABASE_IDLE_IN_TRANSACTION_TIMEOUT", value: (*duration)(&d.IdleInTransactionTimeout),
