@@ -228,7 +228,8 @@ func (p *partition) apply(ctx context.Context, b *batch, drain budget) error {
 		if err := t.run(ctx); err != nil {
 			return err
 		}
-		if err := p.holdJoined(ctx, tx, b, mark.NextOffset); err != nil {
+		open, err := p.holdJoined(ctx, tx, b, mark.NextOffset)
+		if err != nil {
 			return err
 		}
 		counts = b.counts(mark.NextOffset)
@@ -242,6 +243,9 @@ func (p *partition) apply(ctx context.Context, b *batch, drain budget) error {
 		}
 		if err := tx.AdvanceWatermark(ctx, p.key, b.next, counts, 0); err != nil {
 			return fmt.Errorf("advancing the watermark: %w", err)
+		}
+		if trip, err = p.projector.cfg.Control.JudgeHeld(ctx, tx, p.key.Group, open); trip != nil || err != nil {
+			return err
 		}
 		trip, err = p.projector.cfg.Control.Judge(ctx, tx, p.key, counts, func(maxOrders int64) []Refusals {
 			return b.refusals(mark.NextOffset, maxOrders)

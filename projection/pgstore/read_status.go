@@ -23,6 +23,7 @@ type GroupStatus struct {
 		Overdue int64 `json:"overdue"`
 	} `json:"gaps"`
 	Blocked     int64         `json:"blocked_orders"`
+	Held        HeldStats     `json:"held_records"`
 	DeadLetters []LetterCount `json:"dead_letters"` // of the statuses and reasons that there are
 	Copies      struct {
 		Pending       int64   `json:"pending"`
@@ -48,9 +49,9 @@ type PauseView struct {
 type BreakerView struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason"`
-	Letters int64     `json:"letters"` // of that reason
+	Letters int64     `json:"letters"` // of that reason, or held records
 	Orders  int64     `json:"orders"`  // of at least so many orders
-	Events  int64     `json:"events"`  // among so many
+	Events  int64     `json:"events"`  // among so many; 0 when the number of open held records opened it
 }
 
 func viewConsumption(c projection.Consumption) ConsumptionView {
@@ -85,6 +86,13 @@ type PartitionState struct {
 	UpdatedAt      time.Time `json:"updated_at"`
 }
 
+// blockedOrders selects the IDs of blocked orders: those whose rows say so, those with held records, and those of the next version's
+// letter that was a held record. Each part goes by an index that has nothing else in it.
+const blockedOrders = `SELECT order_id FROM order_rows WHERE projection_status <> 'ok' AND projection_status = 'blocked'
+	UNION SELECT order_id FROM held_records WHERE projected AND order_id <> ''
+	UNION SELECT l.order_id FROM dead_letters l LEFT JOIN order_rows r USING (order_id)
+	      WHERE l.was_held AND l.blocks AND l.status IN ('open', 'exhausted') AND l.version = coalesce(r.version, 0) + 1`
+
 // Status reads how a group stands, all at the same moment.
 func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) {
 	status := GroupStatus{Group: group}
@@ -108,9 +116,12 @@ func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) 
 		if err != nil {
 			return err
 		}
+		if status.Held, err = readHeldStats(ctx, tx, group); err != nil {
+			return err
+		}
 		return tx.QueryRow(ctx, `
 			SELECT parked.events, parked.oldest, copies.pending, copies.oldest,
-			       (SELECT count(*) FROM order_rows WHERE projection_status = 'blocked'),
+			       (SELECT count(*) FROM (`+blockedOrders+`) AS b),
 			       (SELECT count(*) FROM gaps), (SELECT count(*) FROM gaps WHERE overdue)
 			FROM (SELECT count(*) AS events, coalesce(extract(epoch FROM clock_timestamp() - min(parked_at)), 0)::float8 AS oldest
 			      FROM parked_events WHERE consumer_group = $1) AS parked,

@@ -1,6 +1,7 @@
 package projectiontest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -122,4 +123,29 @@ func (t *memoryTx) HeldOf(_ context.Context, _, orderID string) (held []*project
 		}
 	}
 	return held, nil
+}
+
+func (t *memoryTx) HeldAround(_ context.Context, _ string, h *projection.HeldRecord) (before, behind int64, _ error) {
+	for i := range t.held {
+		o := &t.held[i].Record
+		switch {
+		case h.OrderID == "" || t.held[i].OrderID != h.OrderID || o.TopicPartition != h.Record.TopicPartition:
+		case o.Offset < h.Record.Offset:
+			before++
+		case o.Offset > h.Record.Offset:
+			behind++
+		}
+	}
+	return before, behind, nil
+}
+
+func (t *memoryTx) MakeHeldDue(_ context.Context, _ string, s projection.HeldSelection, _ string) (retries []projection.HeldRetry, _ error) {
+	for i := range t.held {
+		h := &t.held[i]
+		if (len(s.IDs) == 0 || slices.Contains(s.IDs, h.ID)) && (s.Order == "" || h.OrderID == s.Order) {
+			retries = append(retries, projection.HeldRetry{ID: h.ID, OrderID: h.OrderID})
+		}
+	}
+	slices.SortFunc(retries, func(a, b projection.HeldRetry) int { return cmp.Compare(a.ID, b.ID) })
+	return retries, nil
 }
