@@ -202,6 +202,21 @@ type OrderFilter struct {
 	Limit    int
 }
 
+// orders is the question for orders.
+func (f *OrderFilter) orders() (sql string, args []any) {
+	return `SELECT ` + orderColumns + ` FROM orders
+		WHERE order_id > $1
+		  AND ($2 = '' OR state = $2) AND ($3 = '' OR customer_id = $3) AND ($4 = '' OR projection_status = $4) ` + f.candidates() + `
+		ORDER BY order_id LIMIT $5`, []any{f.After, f.State, f.Customer, f.Status, f.Limit + 1}
+}
+
+// waiting is the question for orders of which nothing is applied yet.
+func (f *OrderFilter) waiting() (sql string, args []any) {
+	return `SELECT ` + waitingOrderColumns + ` FROM waiting_orders
+		WHERE order_id > $1 AND ($2 = '' OR projection_status = $2)
+		ORDER BY order_id LIMIT $3`, []any{f.After, f.Status, f.Limit + 1}
+}
+
 // candidates is a condition that narrows orders down to those that may have the status. The view derives the status, which
 // no index holds.
 func (f *OrderFilter) candidates() string {
@@ -217,10 +232,8 @@ func (f *OrderFilter) candidates() string {
 // Orders lists orders by ID, bytewise. more says that there are others behind the last one.
 func (r *Reader) Orders(ctx context.Context, f OrderFilter) (orders []Order, more bool, err error) {
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
-		orders, err = query[Order](ctx, tx, "orders", `SELECT `+orderColumns+` FROM orders
-			WHERE order_id > $1
-			  AND ($2 = '' OR state = $2) AND ($3 = '' OR customer_id = $3) AND ($4 = '' OR projection_status = $4) `+f.candidates()+`
-			ORDER BY order_id LIMIT $5`, f.After, f.State, f.Customer, f.Status, f.Limit+1)
+		sql, args := f.orders()
+		orders, err = query[Order](ctx, tx, "orders", sql, args...)
 		return err
 	})
 	if more = len(orders) > f.Limit; more {
@@ -236,10 +249,8 @@ func (r *Reader) Orders(ctx context.Context, f OrderFilter) (orders []Order, mor
 // the filter, only Status, After and Limit count.
 func (r *Reader) WaitingOrders(ctx context.Context, f OrderFilter) (orders []WaitingOrder, more bool, err error) {
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
-		orders, err = query[WaitingOrder](ctx, tx, "waiting_orders", `
-			SELECT `+waitingOrderColumns+` FROM waiting_orders
-			WHERE order_id > $1 AND ($2 = '' OR projection_status = $2)
-			ORDER BY order_id LIMIT $3`, f.After, f.Status, f.Limit+1)
+		sql, args := f.waiting()
+		orders, err = query[WaitingOrder](ctx, tx, "waiting_orders", sql, args...)
 		return err
 	})
 	if more = len(orders) > f.Limit; more {

@@ -44,14 +44,13 @@ func (t *memoryTx) Hold(_ context.Context, _ string, records []*projection.HeldR
 	return int64(len(t.held)), nil
 }
 
-// TakeHeld takes every head for due: time is not part of the simulation.
 func (t *memoryTx) TakeHeld(context.Context, string) (*projection.HeldRecord, error) {
 	for i := range t.held {
 		h := t.held[i]
 		earlier := func(o projection.HeldRecord) bool {
 			return h.OrderID != "" && o.OrderID == h.OrderID && o.Record.TopicPartition == h.Record.TopicPartition && o.Record.Offset < h.Record.Offset
 		}
-		if !slices.ContainsFunc(t.held, earlier) {
+		if !slices.ContainsFunc(t.held, earlier) && !(t.m.Timed && t.due[h.ID].After(time.Now())) {
 			return &h, nil
 		}
 	}
@@ -68,8 +67,9 @@ func (t *memoryTx) LockHeld(_ context.Context, _ string, id int64) (*projection.
 }
 
 // Postpone puts the record behind the others.
-func (t *memoryTx) Postpone(_ context.Context, h *projection.HeldRecord, _ time.Duration) error {
+func (t *memoryTx) Postpone(_ context.Context, h *projection.HeldRecord, pause time.Duration) error {
 	t.forget(h.ID)
+	t.due[h.ID] = time.Now().Add(pause)
 	t.held = append(t.held, *h)
 	return nil
 }
@@ -143,6 +143,7 @@ func (t *memoryTx) MakeHeldDue(_ context.Context, _ string, s projection.HeldSel
 	for i := range t.held {
 		h := &t.held[i]
 		if (len(s.IDs) == 0 || slices.Contains(s.IDs, h.ID)) && (s.Order == "" || h.OrderID == s.Order) {
+			delete(t.due, h.ID)
 			retries = append(retries, projection.HeldRetry{ID: h.ID, OrderID: h.OrderID})
 		}
 	}
