@@ -171,6 +171,9 @@ func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error 
 		class, cause = pr.retrier.Classify(err), err
 	}
 	err := j.holdOne(ctx, b, j.batch.items[j.passed+1:], class, cause)
+	if err == nil {
+		delete(j.locked, it.orderID) // the order's later records join its queue without being tried
+	}
 	if _, unproved := isOneOf[*NoProofError](err); unproved {
 		j.log.Debug("nothing shows that one record is the cause", "offset", it.rec.Offset, "error", err)
 	}
