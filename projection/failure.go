@@ -60,6 +60,21 @@ type errOlderNeeded struct{ coordinates []coordinate }
 
 func (e *errOlderNeeded) Error() string { return "older records are needed to decide" }
 
+// lockedError says that another session has locked an order's row.
+type lockedError struct {
+	orderID string
+	err     error // of who waited for it; nil when nobody did
+}
+
+func (e *lockedError) Error() string {
+	text := "another session holds the lock of order " + quoted(e.orderID)
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+func (e *lockedError) Unwrap() error { return e.err }
+
 // RowError says that an order's stored row cannot be understood.
 type RowError struct {
 	OrderID string

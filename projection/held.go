@@ -270,6 +270,14 @@ func (j *heldJob[T]) Try(ctx context.Context, _ int) error {
 		if j.taken, err = tx.TakeHeld(ctx, cfg.Group); err != nil || j.taken == nil {
 			return err
 		}
+		// A row that is locked is not waited for: other held records can be tried meanwhile.
+		locked, err := tx.LockedElsewhere(ctx, []string{j.taken.OrderID})
+		if err != nil {
+			return fmt.Errorf("looking for locks: %w", err)
+		}
+		if len(locked) > 0 {
+			return &lockedError{orderID: j.taken.OrderID}
+		}
 		if outcome, err = cfg.Decide(ctx, tx, j.taken); err != nil {
 			return err
 		}

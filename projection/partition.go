@@ -122,7 +122,7 @@ func (j *batchJob) Suspect(ctx context.Context, n int, class Failure, err error)
 		if j.locked == nil {
 			j.locked = make(map[string]error)
 		}
-		j.locked[id] = fmt.Errorf("another session holds the lock of order %s: %w", quoted(id), err)
+		j.locked[id] = &lockedError{id, err}
 	}
 	i, _ := j.lockedIn(b)
 	return i

@@ -180,7 +180,7 @@ func (t *tx) LockedElsewhere(ctx context.Context, orderIDs []string) ([]string, 
 	if t.subject.locked == "" {
 		return nil, nil
 	}
-	return collect[string](ctx, t, t.subject.locked, orderIDs)
+	return collect[string](ctx, t, t.subject.locked, storableAll(orderIDs))
 }
 
 // StoredVersion implements projection.HeldTx.

@@ -38,7 +38,7 @@ func TestFailurePanicInOneWorker(t *testing.T) {
 	s.judge()
 }
 
-// The worker of one of two partitions waits for a lock that nobody lets go. Its member looks
+// The worker of one of two partitions waits for the lock of its watermark, which nobody lets go. Its member looks
 // alive to the group, so the health of consumption has to tell, by the partition's progress (B35 b).
 func TestFailureWorkerWaitsForEver(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestFailureWorkerWaitsForEver(t *testing.T) {
 	p := s.spawn("--stall-limit="+limit.String(), "--database-lock-timeout=500ms")
 	s.produce(created("stuck"), on(1, created("b")))
 	s.awaitDrained()
-	release := s.holdOrders("stuck")
+	release := s.hold(`SELECT FROM projection_watermarks WHERE kafka_partition = 0 FOR UPDATE`)
 	s.produce(paid("stuck", 2))
 	began := time.Now()
 	awaitBody(t, p, "/healthz/consumption", 503, s.topic+"-0", "no progress", "SQLSTATE 55P03", "another session held a lock")

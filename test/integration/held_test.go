@@ -106,7 +106,7 @@ func TestHeldRecordsOfAnOrderThatCannotBeWritten(t *testing.T) {
 			s.expect(0, "held records", "verify")
 
 			end()
-			s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM held_records)`)
+			s.awaitNoneHeld()
 			s.awaitOrder("a", 3, "ok")
 			s.addsUp()
 			s.noLetters()
@@ -135,7 +135,7 @@ func TestHeldRecordsOfARowThatCannotBeRead(t *testing.T) {
 	s.awaitDrained()
 	s.operate("order \"a\"", "held", "list")
 	s.exec(`UPDATE order_rows SET ledger_types = $1 WHERE order_id = 'a'`, was)
-	s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM held_records)`)
+	s.awaitNoneHeld()
 	s.judge()
 }
 
@@ -162,7 +162,7 @@ func TestHeldRecordsOfConsumers(t *testing.T) {
 			s.t.Errorf("held list: %s%s", stdout, stderr)
 		}
 		end()
-		s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM held_records)`)
+		s.awaitNoneHeld()
 		s.addsUp()
 	}
 	t.Run("loyalty", func(t *testing.T) {
@@ -231,6 +231,6 @@ func TestHeldRecordsAndRebuild(t *testing.T) {
 	}
 	s.addsUp()
 	s.start()
-	s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM held_records)`)
+	s.awaitNoneHeld()
 	s.judge()
 }
