@@ -54,7 +54,7 @@ func (o *Operator) RetryHeld(ctx context.Context, s HeldSelection, by By) (retri
 			}
 		}
 		return a.Audit(a.ctx, AuditEntry{
-			Actor: by.Actor, Action: "held.retry", Target: s.target(), Comment: by.Comment, After: map[string]any{"records": retries},
+			Actor: by.Actor, Action: "held.retry", Target: s.target(), Comment: by.Comment, After: map[string]any{"records": len(retries), "ids": s.IDs},
 		})
 	})
 	return retries, err
