@@ -180,6 +180,37 @@ func TestHeldRecordsOfConsumers(t *testing.T) {
 	})
 }
 
+// What somebody gives up becomes a dead letter, which is worked off as any other. verify agrees all the time.
+func TestHeldRecordsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, stageConfig{})
+	s.start()
+	s.produce(amid(crowd(created), created("a"))...)
+	s.awaitDrained()
+	end := s.sabotage("order_rows", raises, "a", "n")
+	s.produce(amid(crowd(payment), paid("a", 2), packed("a", 3), created("n"))...)
+	s.awaitDrained()
+	s.awaitSQL(`SELECT count(*) = 3 FROM held_records`)
+	for _, order := range []string{"a", "n"} {
+		head := ask[string](s, `SELECT min(id)::text FROM held_records WHERE order_id = $1`, order)
+		s.operate(head, "held", "give-up", head, "--execute", "--comment", "beyond repair")
+	}
+	s.awaitSQL(`SELECT count(*) = 2 FROM dead_letters WHERE was_held AND blocks AND status = 'open'`)
+	if got := ask[string](s, `SELECT concat_ws(' ', (SELECT projection_status FROM orders WHERE order_id = 'a'), (SELECT projection_status FROM waiting_orders WHERE order_id = 'n'))`); got != "blocked blocked" {
+		t.Errorf("the orders are %s", got)
+	}
+	s.expect(0, "", "verify")
+	end()
+	s.awaitNoneHeld() // what was behind is parked
+	s.addsUp()
+	s.expect(0, "", "verify")
+	s.operate("redriven:", "dlq", "redrive", "--all", "--execute")
+	s.awaitOrder("a", 3, "ok")
+	s.awaitOrder("n", 1, "ok")
+	s.addsUp()
+	s.expect(0, "", "verify")
+}
+
 // A rebuild holds nothing: it stops, and says where. Once the cause has gone, a rebuild decides the held records; a rollback
 // brings them back.
 func TestHeldRecordsAndRebuild(t *testing.T) {
