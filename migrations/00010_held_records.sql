@@ -136,14 +136,15 @@ CROSS JOIN LATERAL (
 ) AS s
 WHERE version > 0;
 
--- Also orders without a row: every record of theirs is held, or is the letter of a held one.
+-- Also orders without a row, or with a row that says nothing of them: every record of theirs is held, or is the letter of a held one.
+-- Both parts go by small indexes: order_rows_stuck, and those of held records and their letters.
 CREATE OR REPLACE VIEW waiting_orders AS
 SELECT order_id, projection_status, 1::bigint AS waiting_for_version, projected_at,
        order_held_since(order_id, projection_status, 1) AS waiting_since,
        order_overdue(order_id, projection_status, 1) AS overdue
 FROM (
     SELECT order_id, CASE WHEN order_blocked_beside(order_id, 1) THEN 'blocked' ELSE projection_status END AS projection_status, projected_at
-    FROM order_rows WHERE version = 0
+    FROM order_rows WHERE version = 0 AND projection_status <> 'ok'
     UNION ALL
     SELECT order_id, 'blocked', max(failed_at) FROM (
         SELECT order_id, failed_at FROM held_records WHERE projected AND order_id <> ''
@@ -151,10 +152,9 @@ FROM (
         SELECT order_id, last_failed_at FROM dead_letters
         WHERE was_held AND blocks AND status IN ('open', 'exhausted') AND version = 1
     ) AS beside
-    WHERE NOT EXISTS (SELECT FROM order_rows r WHERE r.order_id = beside.order_id)
+    WHERE NOT EXISTS (SELECT FROM order_rows r WHERE r.order_id = beside.order_id AND (r.version > 0 OR r.projection_status <> 'ok'))
     GROUP BY order_id
-) AS w
-WHERE projection_status <> 'ok';
+) AS w;
 
 -- +goose Down
 -- +goose StatementBegin

@@ -8,7 +8,7 @@ import (
 )
 
 // BreakerPolicy says when the breaker opens: when most of the latest events are new
-// dead letters of one reason, the events are not bad, a deployment is, and to go on would only
+// dead letters of one reason, or were held, the events are not bad, a deployment is, and to go on would only
 // make more letters. Events of an unsupported type do not count: their orders wait
 // safely for an upgrade. Zero values mean the defaults.
 type BreakerPolicy struct {
@@ -16,17 +16,21 @@ type BreakerPolicy struct {
 	Window   time.Duration // how far back it looks (5 min)
 	// MinLetters is how many letters there must be, and of how many orders (100).
 	MinLetters int64
+	// MaxHeld is how many held records of the group may be open (10,000). One more opens the breaker.
+	MaxHeld int64
 }
 
 // Defaults of BreakerPolicy.
 const (
 	DefaultBreakerWindow     = 5 * time.Minute
 	DefaultBreakerMinLetters = 100
+	DefaultMaxHeld           = 10_000
 )
 
 func (p BreakerPolicy) withDefaults() BreakerPolicy {
 	p.Window = cmp.Or(p.Window, DefaultBreakerWindow)
 	p.MinLetters = cmp.Or(p.MinLetters, DefaultBreakerMinLetters)
+	p.MaxHeld = cmp.Or(p.MaxHeld, DefaultMaxHeld)
 	return p
 }
 
@@ -37,7 +41,7 @@ type BreakerWindow struct {
 	Refused []Refusals
 }
 
-// Refusals counts events that became dead letters of one reason.
+// Refusals counts events that became dead letters of one reason, or that were held.
 type Refusals struct {
 	Reason  Outcome
 	Letters int64

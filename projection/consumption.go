@@ -18,13 +18,13 @@ type Pause struct {
 	Since time.Time
 }
 
-// BreakerTrip is the opening of the breaker: most events became dead letters of one reason.
+// BreakerTrip is the opening of the breaker: most events became dead letters of one reason, or were held.
 type BreakerTrip struct {
 	Since   time.Time // zero until it is stored
 	Reason  Outcome
-	Letters int64 // of that reason
+	Letters int64 // of that reason, or held records
 	Orders  int64 // of at least so many orders
-	Events  int64 // among so many events
+	Events  int64 // among so many events; 0 when the number of open held records opened the breaker
 }
 
 // Closed returns nil when the group may consume, else a *PausedError.
@@ -51,6 +51,9 @@ func (e *PausedError) Error() string {
 
 // Hint says what the operator can do.
 func (e *PausedError) Hint() string {
+	if e.Breaker != nil && e.Breaker.Reason == Held {
+		return "look at the causes (held list), have them put right (held records are tried again meanwhile), then: orderprojector resume --comment TEXT"
+	}
 	if e.Breaker != nil {
 		return fmt.Sprintf("look at the letters (dlq group --reason %s), have their cause put right, then: orderprojector resume --comment TEXT", e.Breaker.Reason)
 	}
@@ -58,6 +61,12 @@ func (e *PausedError) Hint() string {
 }
 
 func (b *BreakerTrip) String() string {
+	switch {
+	case b.Reason == Held && b.Events == 0:
+		return fmt.Sprintf("%d records are held, more than the group may have", b.Letters)
+	case b.Reason == Held:
+		return fmt.Sprintf("%d of the last %d events are held, of %d orders or more", b.Letters, b.Events, b.Orders)
+	}
 	return fmt.Sprintf("%d of the last %d events are dead letters for the same reason (%s), of many orders", b.Letters, b.Events, b.Reason)
 }
 

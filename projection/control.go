@@ -75,7 +75,7 @@ func NewControl(cfg ControlConfig) (*Control, error) {
 			Name: "orderprojector_consumption_paused", Help: "1 while the group is paused by an operator.",
 		}),
 		open: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "orderprojector_breaker_open", Help: "1 while the breaker is open: most events were dead-lettered for one reason, and the group waits for an operator.",
+			Name: "orderprojector_breaker_open", Help: "1 while the breaker is open: most events were dead-lettered for one reason, or too many are held, and the group waits for an operator.",
 		}),
 	}, nil
 }

@@ -18,20 +18,26 @@ import (
 
 // controlled is a projector with one partition, under control, on a store in memory.
 type controlled struct {
-	t       *testing.T
-	store   *projectiontest.Memory
-	control *projection.Control
-	reg     *prometheus.Registry
-	handler projection.PartitionHandler
-	next    int64
+	t         *testing.T
+	store     *projectiontest.Memory
+	control   *projection.Control
+	reg       *prometheus.Registry
+	projector *projection.Projector
+	handler   projection.PartitionHandler
+	next      int64
 }
 
 // control starts a controlled projector; in a bubble of synctest.
 func control(t *testing.T) *controlled {
 	t.Helper()
+	return controlWith(t, projection.BreakerPolicy{}, projection.HeldPolicy{})
+}
+
+func controlWith(t *testing.T, breaker projection.BreakerPolicy, held projection.HeldPolicy) *controlled {
+	t.Helper()
 	c := &controlled{t: t, store: projectiontest.NewMemory(), reg: prometheus.NewRegistry()}
 	var err error
-	c.control, err = projection.NewControl(projection.ControlConfig{Group: "g", Store: c.store, Registerer: c.reg})
+	c.control, err = projection.NewControl(projection.ControlConfig{Group: "g", Store: c.store, Registerer: c.reg, Breaker: breaker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +48,11 @@ func control(t *testing.T) *controlled {
 	done := make(chan struct{})
 	go func() { defer close(done); c.control.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	projector, err := projection.NewProjector(projection.ProjectorConfig{Group: "g", Store: c.store, Older: noRecords{}, Control: c.control})
+	c.projector, err = projection.NewProjector(projection.ProjectorConfig{Group: "g", Store: c.store, Older: noRecords{}, Control: c.control, Held: held})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.handler, _, err = projector.Assign(t.Context(), projection.Assignment{
+	c.handler, _, err = c.projector.Assign(t.Context(), projection.Assignment{
 		Group: "g", TopicPartition: projection.TopicPartition{Topic: "orders"}, Committed: projection.NoOffset,
 	})
 	if err != nil {
@@ -147,7 +153,7 @@ func (c *controlled) metrics(paused, open int) {
 		# HELP orderprojector_consumption_paused 1 while the group is paused by an operator.
 		# TYPE orderprojector_consumption_paused gauge
 		orderprojector_consumption_paused %d
-		# HELP orderprojector_breaker_open 1 while the breaker is open: most events were dead-lettered for one reason, and the group waits for an operator.
+		# HELP orderprojector_breaker_open 1 while the breaker is open: most events were dead-lettered for one reason, or too many are held, and the group waits for an operator.
 		# TYPE orderprojector_breaker_open gauge
 		orderprojector_breaker_open %d
 	`, paused, open)))

@@ -76,6 +76,21 @@ func (e *errUndrained) Error() string {
 	return "order " + quoted(e.orderID) + " has to be drained first"
 }
 
+// lockedError says that another session has locked an order's row.
+type lockedError struct {
+	orderID string
+	err     error // of who waited for it; nil when nobody did
+}
+
+func (e *lockedError) Error() string {
+	text := "another session holds the lock of order " + quoted(e.orderID)
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+func (e *lockedError) Unwrap() error { return e.err }
+
 // RowError says that an order's stored row cannot be understood.
 type RowError struct {
 	OrderID string

@@ -15,8 +15,6 @@ const (
 	// MaxHeldFailures is how many failures that count make a held record a dead letter, once it is MinHeldAge old.
 	MaxHeldFailures = 16
 	MinHeldAge      = time.Hour
-	// MaxHeld is how many open held records of a group open its breaker.
-	MaxHeld = 10_000
 
 	heldStep    = 200             // records tried in one look
 	heldTimeout = 5 * time.Second // of one attempt
@@ -175,9 +173,8 @@ func HoldAlone(ctx context.Context, tx HeldTx, p *Progress, control *Control, h 
 	if err := tx.AdvanceWatermark(ctx, key, next, counts, 0); err != nil {
 		return counts, nil, fmt.Errorf("advancing the watermark: %w", err)
 	}
-	if open > MaxHeld {
-		trip := &BreakerTrip{Reason: Held, Letters: open, Orders: open, Events: open}
-		return counts, trip, tx.TripBreaker(ctx, key.Group, *trip)
+	if trip, err := control.JudgeHeld(ctx, tx, key.Group, open); trip != nil || err != nil {
+		return counts, trip, err
 	}
 	trip, err := control.Judge(ctx, tx, key, counts, func(int64) []Refusals {
 		return []Refusals{{Reason: Held, Letters: 1, OrderIDs: []string{h.OrderID}}}
@@ -230,10 +227,8 @@ func (w *HeldWorker[T]) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if w.cfg.Control != nil {
-			if _, why := w.cfg.Control.Closed(); why != nil {
-				continue // nothing is applied while the group is paused
-			}
+		if w.cfg.Control.holdsBack() != nil {
+			continue
 		}
 		if _, err := w.Work(ctx); err != nil && ctx.Err() == nil {
 			w.cfg.Logger.Warn("trying held records again failed; the next look tries once more", "error", err, "hint", w.cfg.Hint(err))
@@ -281,6 +276,14 @@ func (j *heldJob[T]) Try(ctx context.Context, _ int) error {
 	err := cfg.InTx(ctx, func(ctx context.Context, tx T) (err error) {
 		if j.taken, err = tx.TakeHeld(ctx, cfg.Group); err != nil || j.taken == nil {
 			return err
+		}
+		// A row that is locked is not waited for: other held records can be tried meanwhile.
+		locked, err := tx.LockedElsewhere(ctx, []string{j.taken.OrderID})
+		if err != nil {
+			return fmt.Errorf("looking for locks: %w", err)
+		}
+		if len(locked) > 0 {
+			return &lockedError{orderID: j.taken.OrderID}
 		}
 		if outcome, err = cfg.Decide(ctx, tx, j.taken); err != nil {
 			return err
@@ -356,7 +359,8 @@ func (j *heldJob[T]) Alone(ctx context.Context, class Failure, cause error) erro
 			if class != BadData {
 				detail = clip(fmt.Sprintf("it failed %d times while others succeeded: %v", h.Counted, cause), 500)
 			}
-			return GiveUp(ctx, tx, cfg.Group, h, detail, cfg.Blocks)
+			_, err = GiveUp(ctx, tx, cfg.Group, h, detail, cfg.Blocks)
+			return err
 		})
 	})
 	if unproved, ok := isOneOf[*NoProofError](err); ok {
@@ -378,7 +382,7 @@ func (j *heldJob[T]) Alone(ctx context.Context, class Failure, cause error) erro
 
 // GiveUp makes a held record a dead letter. It writes neither the order's row nor anything else of the order, as
 // that may be what fails.
-func GiveUp(ctx context.Context, tx HeldTx, group string, h *HeldRecord, detail string, blocks bool) error {
+func GiveUp(ctx context.Context, tx HeldTx, group string, h *HeldRecord, detail string, blocks bool) (*DeadLetter, error) {
 	letter := &DeadLetter{
 		Group: group, Record: h.Record, OrderID: h.OrderID, Version: h.Version, EventID: h.EventID, Type: h.Type,
 		Reason: Invalid, Detail: detail, WasHeld: true,
@@ -386,12 +390,12 @@ func GiveUp(ctx context.Context, tx HeldTx, group string, h *HeldRecord, detail 
 	if blocks && h.Version > 0 {
 		version, err := tx.StoredVersion(ctx, h.OrderID)
 		if err != nil {
-			return fmt.Errorf("reading the order's version: %w", err)
+			return nil, fmt.Errorf("reading the order's version: %w", err)
 		}
 		letter.Blocks = h.Version > version
 	}
 	if err := tx.AddLetters(ctx, []*DeadLetter{letter}); err != nil {
-		return fmt.Errorf("writing a dead letter: %w", err)
+		return nil, fmt.Errorf("writing a dead letter: %w", err)
 	}
-	return leave(ctx, tx, group, h, Invalid)
+	return letter, leave(ctx, tx, group, h, Invalid)
 }

@@ -33,8 +33,8 @@ func (p *partition) join(ctx context.Context, tx Tx, b *batch, held int64) error
 	return nil
 }
 
-// holdJoined keeps the records that join their orders' queues.
-func (p *partition) holdJoined(ctx context.Context, tx Tx, b *batch, mark int64) error {
+// holdJoined keeps the records that join their orders' queues. It returns how many records the group holds then, 0 where none joined.
+func (p *partition) holdJoined(ctx context.Context, tx Tx, b *batch, mark int64) (open int64, err error) {
 	var joined []*HeldRecord
 	for i := range b.items {
 		if it := &b.items[i]; it.held && it.rec.Offset >= mark {
@@ -44,12 +44,12 @@ func (p *partition) holdJoined(ctx context.Context, tx Tx, b *batch, mark int64)
 		}
 	}
 	if len(joined) == 0 {
-		return nil
+		return 0, nil
 	}
-	if _, err := tx.Hold(ctx, p.key.Group, joined); err != nil {
-		return fmt.Errorf("holding records: %w", err)
+	if open, err = tx.Hold(ctx, p.key.Group, joined); err != nil {
+		return 0, fmt.Errorf("holding records: %w", err)
 	}
-	return nil
+	return open, nil
 }
 
 // hold makes a held record of an item.

@@ -50,10 +50,11 @@ func (r *Retrier) Run(ctx context.Context, tries *Attempts, job Job) error {
 	var s search
 	for left := job.Left(); left > 0; left = job.Left() {
 		n := s.next(left)
+		began := time.Now()
 		err := r.within(ctx, s.timeout(r.cfg.Timeout), func(ctx context.Context) error { return job.Try(ctx, n) })
 		if err == nil {
 			tries.Over()
-			s.passed(n)
+			s.passed(n, time.Since(began))
 			continue
 		}
 		if final(err) {
@@ -104,6 +105,8 @@ func (r *Retrier) suspect(ctx context.Context, job Job, n int, err error) (Failu
 type search struct {
 	size    int // pieces of the next try; 0 for as many as there are
 	failing int // the first so many pieces hold one that fails; 0 when that is not known
+	// longest is how long a transaction took that made pieces durable, at most. It tells a piece that hangs from a slow database.
+	longest time.Duration
 }
 
 func (s *search) searching() bool { return s.failing > 0 }
@@ -115,10 +118,14 @@ func (s *search) next(left int) int {
 	return min(left, s.size)
 }
 
-// timeout is shorter during a search, so that a piece that hangs is found in seconds.
+// timeout is shorter during a search, so that a piece that hangs is found in seconds. It stays short behind a search while
+// transactions are fast: the next piece that hangs is found in seconds, too.
 func (s *search) timeout(full time.Duration) time.Duration {
-	if s.searching() {
+	switch {
+	case s.searching():
 		return min(full, narrowTimeout)
+	case s.longest > 0:
+		return min(full, max(narrowTimeout, 10*s.longest))
 	}
 	return full
 }
@@ -142,8 +149,11 @@ func (s *search) failed(n, at int) {
 	}
 }
 
-// passed takes that n pieces were made durable.
-func (s *search) passed(n int) {
+// passed takes that n pieces were made durable, and how long that took.
+func (s *search) passed(n int, took time.Duration) {
+	if s.size > 0 {
+		s.longest = max(s.longest, took)
+	}
 	switch {
 	case s.size == 0:
 	case s.failing > n:

@@ -1,6 +1,9 @@
 package projection
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // RefusalTx is the part of a transaction that the breaker needs. Its methods are those of Tx.
 type RefusalTx interface {
@@ -25,4 +28,28 @@ func (c *Control) Judge(ctx context.Context, tx RefusalTx, key WatermarkKey, dec
 		return nil, nil
 	}
 	return &trip, tx.TripBreaker(ctx, key.Group, trip)
+}
+
+// JudgeHeld opens the breaker when the group holds more records than it may, and returns the trip then. It comes behind
+// Hold, in the same transaction. A nil control has no breaker.
+func (c *Control) JudgeHeld(ctx context.Context, tx RefusalTx, group string, open int64) (*BreakerTrip, error) {
+	if c == nil || c.cfg.Breaker.Disabled || open <= c.cfg.Breaker.MaxHeld {
+		return nil, nil
+	}
+	trip := BreakerTrip{Reason: Held, Letters: open}
+	return &trip, tx.TripBreaker(ctx, group, trip)
+}
+
+// holdsBack says why held records are not tried again now, nil when they are: nothing is applied while the group is paused. A
+// breaker that opened because of held records is no reason. Held records are how its cause ends.
+func (c *Control) holdsBack() error {
+	if c == nil {
+		return nil
+	}
+	_, why := c.Closed()
+	var paused *PausedError
+	if errors.As(why, &paused) && paused.Pause == nil && paused.Breaker.Reason == Held {
+		return nil
+	}
+	return why
 }

@@ -300,10 +300,12 @@ func standing(r *Row) Standing {
 	return Standing{r.OrderID, r.Version, string(r.State), r.Status, r.WaitingFor()}
 }
 
+var errNobody = errors.New("nobody is named who does it")
+
 func needComment(by By) error {
 	switch {
 	case strings.TrimSpace(by.Actor) == "":
-		return errors.New("nobody is named who does it")
+		return errNobody
 	case strings.TrimSpace(by.Comment) == "":
 		return errors.New("there is no comment that says why")
 	}

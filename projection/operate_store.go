@@ -44,6 +44,11 @@ type OperatorTx interface {
 	ReplaceOrder(ctx context.Context, group string, w *RowWrite, parked []*ParkedEvent) error
 	// HeldOf locks the group's held records of an order, in the order of their logs.
 	HeldOf(ctx context.Context, group, orderID string) ([]*HeldRecord, error)
+	// HeldAround counts the records before and behind a held record in its queue.
+	HeldAround(ctx context.Context, group string, h *HeldRecord) (before, behind int64, err error)
+	// MakeHeldDue makes the held records of a selection due now, and returns all of the selection, by ID. It passes over
+	// those that somebody else has locked.
+	MakeHeldDue(ctx context.Context, group string, s HeldSelection, actor string) ([]HeldRetry, error)
 	// LockWatermarks locks the group's watermarks of a topic, by partition, and returns them.
 	LockWatermarks(ctx context.Context, group, topic string, id TopicID) (map[int32]int64, error)
 

@@ -130,7 +130,7 @@ func (j *batchJob) Suspect(ctx context.Context, n int, class Failure, err error)
 		})
 	})
 	for _, id := range ids {
-		j.known(id, fmt.Errorf("another session holds the lock of order %s: %w", quoted(id), err))
+		j.known(id, &lockedError{id, err})
 	}
 	i, _ := j.failingIn(b)
 	return i
@@ -187,8 +187,8 @@ func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error 
 		class, cause = pr.retrier.Classify(err), err
 	}
 	err := j.holdOne(ctx, b, j.batch.items[j.passed+1:], class, cause)
-	if err != nil {
-		delete(j.failing, it.orderID) // whatever was known of the order may be over
+	delete(j.failing, it.orderID) // once the record is held, the order's later records join its queue without being tried
+	if err == nil {
 	}
 	if _, unproved := isOneOf[*NoProofError](err); unproved {
 		j.log.Debug("nothing shows that one record is the cause", "offset", it.rec.Offset, "error", err)
@@ -247,7 +247,8 @@ func (p *partition) apply(ctx context.Context, b *batch, drain budget) error {
 		if err := t.run(ctx); err != nil {
 			return err
 		}
-		if err := p.holdJoined(ctx, tx, b, mark.NextOffset); err != nil {
+		open, err := p.holdJoined(ctx, tx, b, mark.NextOffset)
+		if err != nil {
 			return err
 		}
 		counts = b.counts(mark.NextOffset)
@@ -256,6 +257,9 @@ func (p *partition) apply(ctx context.Context, b *batch, drain budget) error {
 		}
 		if err := tx.AdvanceWatermark(ctx, p.key, b.next, counts, 0); err != nil {
 			return fmt.Errorf("advancing the watermark: %w", err)
+		}
+		if trip, err = p.projector.cfg.Control.JudgeHeld(ctx, tx, p.key.Group, open); trip != nil || err != nil {
+			return err
 		}
 		trip, err = p.projector.cfg.Control.Judge(ctx, tx, p.key, counts, func(maxOrders int64) []Refusals {
 			return b.refusals(mark.NextOffset, maxOrders)

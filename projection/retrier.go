@@ -95,6 +95,9 @@ func (r *Retrier) within(ctx context.Context, timeout time.Duration, attempt fun
 
 // Classify says what an error means for the work that met it.
 func (r *Retrier) Classify(err error) Failure {
+	if _, ok := isOneOf[*lockedError](err); ok {
+		return Locked
+	}
 	class := r.cfg.Classify(err)
 	if _, ok := isOneOf[*deadlineError](err); ok && !class.outage() {
 		return TooSlow

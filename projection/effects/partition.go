@@ -219,7 +219,8 @@ func (p *partition[T]) apply(ctx context.Context, records []item, seen older) er
 		if err := c.keep(ctx, tx, firsts); err != nil {
 			return err
 		}
-		if err := c.hold(ctx, tx, slices.DeleteFunc(joined, again)); err != nil {
+		open, err := c.hold(ctx, tx, slices.DeleteFunc(joined, again))
+		if err != nil {
 			return err
 		}
 		counts = projection.Counts{}
@@ -231,6 +232,9 @@ func (p *partition[T]) apply(ctx context.Context, records []item, seen older) er
 		}
 		if err := tx.AdvanceWatermark(ctx, p.Key(), next, counts, 0); err != nil {
 			return fmt.Errorf("advancing the watermark: %w", err)
+		}
+		if trip, err = c.cfg.Control.JudgeHeld(ctx, tx, c.cfg.Group, open); trip != nil || err != nil {
+			return err
 		}
 		trip, err = c.cfg.Control.Judge(ctx, tx, p.Key(), counts, func(maxOrders int64) []projection.Refusals {
 			return refusals(firsts, maxOrders)
@@ -279,18 +283,19 @@ func (p *partition[T]) join(ctx context.Context, tx T, items []*item, held int64
 	return tried, joined, nil
 }
 
-func (c *Consumer[T]) hold(ctx context.Context, tx T, items []*item) error {
+// hold keeps the records that join their orders' queues. It returns how many records the group holds then, 0 where none joined.
+func (c *Consumer[T]) hold(ctx context.Context, tx T, items []*item) (open int64, err error) {
 	if len(items) == 0 {
-		return nil
+		return 0, nil
 	}
 	records := make([]*projection.HeldRecord, len(items))
 	for i, it := range items {
 		records[i] = it.hold("it waits behind an earlier held record of its order", projection.HeldQueued)
 	}
-	if _, err := tx.Hold(ctx, c.cfg.Group, records); err != nil {
-		return fmt.Errorf("holding records: %w", err)
+	if open, err = tx.Hold(ctx, c.cfg.Group, records); err != nil {
+		return 0, fmt.Errorf("holding records: %w", err)
 	}
-	return nil
+	return open, nil
 }
 
 // keep writes the dead letters of refused records.

@@ -414,7 +414,7 @@ func TestEffectsOnSharedSessions(t *testing.T) {
 	w.next++
 	w.handle(first, w.payment("c"))
 	w.retrying()
-	w.await(`SELECT (counted >= 2)::text FROM held_records`, "true")
+	w.await(`SELECT coalesce((SELECT counted >= 2 FROM held_records), true)::text`, "true") // it may be a letter already
 	w.expect("entries", `SELECT string_agg(order_id, ' ' ORDER BY order_id) FROM points_ledger`, "a b c")
 
 	queue := pgstore.NotificationStore{Store: store}

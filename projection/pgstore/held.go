@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,8 @@ var (
 	sqlHeldPostpone = statement("held_postpone")
 	sqlHeldOrders   = statement("held_orders")
 	sqlHeldOfOrder  = statement("held_of_order")
+	sqlHeldRead     = strings.Replace(sqlHeldLock, "FOR UPDATE", "", 1)
+	sqlHeldDue      = statement("held_due")
 )
 
 // subject is what a kind of consumer writes for an order.
@@ -105,6 +108,27 @@ func (t *tx) HeldOf(ctx context.Context, group, orderID string) ([]*projection.H
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*projection.HeldRecord, error) { return scanHeld(row) })
 }
 
+// HeldAround implements projection.OperatorTx.
+func (t *tx) HeldAround(ctx context.Context, group string, h *projection.HeldRecord) (before, behind int64, err error) {
+	err = t.QueryRow(ctx, `SELECT count(*) FILTER (WHERE kafka_offset < $6), count(*) FILTER (WHERE kafka_offset > $6) FROM held_records
+		WHERE consumer_group = $1 AND kafka_topic = $2 AND topic_id = $3 AND kafka_partition = $4 AND order_id = $5 AND order_id <> ''`,
+		append(watermarkArgs(h.Key(group)), storable(h.OrderID), h.Record.Offset)...).Scan(&before, &behind)
+	return before, behind, err
+}
+
+// MakeHeldDue implements projection.OperatorTx.
+func (t *tx) MakeHeldDue(ctx context.Context, group string, s projection.HeldSelection, actor string) ([]projection.HeldRetry, error) {
+	var ids []int64 // NULL where none is named
+	if len(s.IDs) > 0 {
+		ids = s.IDs
+	}
+	rows, err := t.Query(ctx, sqlHeldDue, group, ids, storable(s.Order), storable(actor))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[projection.HeldRetry])
+}
+
 func scanHeld(row pgx.Row) (*projection.HeldRecord, error) {
 	h := &projection.HeldRecord{}
 	into := append([]any{&h.ID}, recordColumns(&h.Record)...)
@@ -155,7 +179,7 @@ func (t *tx) LockedElsewhere(ctx context.Context, orderIDs []string) ([]string, 
 	if t.subject.locked == "" {
 		return nil, nil
 	}
-	return collect[string](ctx, t, t.subject.locked, orderIDs)
+	return collect[string](ctx, t, t.subject.locked, storableAll(orderIDs))
 }
 
 // StoredVersion implements projection.HeldTx.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,6 +82,20 @@ type Obstacle struct {
 	ParkedFrom   *int64           `json:"parked_from_version"` // lowest parked version
 	WaitingSince *time.Time       `json:"waiting_since"`       // since when the oldest is parked
 	Letters      []BlockingLetter `json:"blocking_dead_letters"`
+	HeldRecords  int64            `json:"held_records"`
+	Held         []BlockingHeld   `json:"blocking_held_records"` // the heads of the order's queues, at most 20
+}
+
+// BlockingHeld is the held record that is tried next of those that hold their order back.
+type BlockingHeld struct {
+	ID       int64     `json:"id"`
+	Group    string    `json:"consumer_group"`
+	Version  *int64    `json:"version"`
+	EventID  string    `json:"event_id"`
+	Class    string    `json:"class"`
+	Cause    string    `json:"cause"`
+	Failures int32     `json:"failures"`
+	HeldAt   time.Time `json:"held_at"`
 }
 
 // BlockingLetter is an open dead letter that holds its order back.
@@ -157,9 +172,24 @@ func readObstacle(ctx context.Context, tx pgx.Tx, orderID string) (*Obstacle, er
 	if err != nil {
 		return nil, err
 	}
+	var held int64
+	if err := tx.QueryRow(ctx, `SELECT count(*) FROM held_records WHERE order_id = $1 AND projected`, orderID).Scan(&held); err != nil {
+		return nil, fmt.Errorf("reading held_records: %w", err)
+	}
+	heads, err := query[BlockingHeld](ctx, tx, "held_records",
+		`SELECT DISTINCT ON (consumer_group, kafka_topic, topic_id, kafka_partition)
+		        id, consumer_group AS "group", version, event_id, class, cause, failures, held_at
+		 FROM held_records WHERE order_id = $1 AND projected
+		 ORDER BY consumer_group, kafka_topic, topic_id, kafka_partition, kafka_offset LIMIT 20`, orderID)
+	if err != nil {
+		return nil, err
+	}
+	for i := range heads {
+		heads[i].HeldAt = heads[i].HeldAt.UTC()
+	}
 	return &Obstacle{
 		ParkedEvents: counts[0].ParkedEvents, ParkedFrom: counts[0].ParkedFrom, WaitingSince: utc(counts[0].WaitingSince),
-		Letters: letters,
+		Letters: letters, HeldRecords: held, Held: heads,
 	}, nil
 }
 
@@ -172,13 +202,38 @@ type OrderFilter struct {
 	Limit    int
 }
 
+// orders is the question for orders.
+func (f *OrderFilter) orders() (sql string, args []any) {
+	return `SELECT ` + orderColumns + ` FROM orders
+		WHERE order_id > $1
+		  AND ($2 = '' OR state = $2) AND ($3 = '' OR customer_id = $3) AND ($4 = '' OR projection_status = $4) ` + f.candidates() + `
+		ORDER BY order_id LIMIT $5`, []any{f.After, f.State, f.Customer, f.Status, f.Limit + 1}
+}
+
+// waiting is the question for orders of which nothing is applied yet.
+func (f *OrderFilter) waiting() (sql string, args []any) {
+	return `SELECT ` + waitingOrderColumns + ` FROM waiting_orders
+		WHERE order_id > $1 AND ($2 = '' OR projection_status = $2)
+		ORDER BY order_id LIMIT $3`, []any{f.After, f.Status, f.Limit + 1}
+}
+
+// candidates is a condition that narrows orders down to those that may have the status. The view derives the status, which
+// no index holds.
+func (f *OrderFilter) candidates() string {
+	switch f.Status {
+	case "blocked":
+		return `AND order_id IN (` + blockedOrders + `)`
+	case "waiting":
+		return `AND order_id IN (SELECT order_id FROM order_rows WHERE projection_status <> 'ok' AND projection_status = 'waiting')`
+	}
+	return ""
+}
+
 // Orders lists orders by ID, bytewise. more says that there are others behind the last one.
 func (r *Reader) Orders(ctx context.Context, f OrderFilter) (orders []Order, more bool, err error) {
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
-		orders, err = query[Order](ctx, tx, "orders", `SELECT `+orderColumns+` FROM orders
-			WHERE order_id > $1
-			  AND ($2 = '' OR state = $2) AND ($3 = '' OR customer_id = $3) AND ($4 = '' OR projection_status = $4)
-			ORDER BY order_id LIMIT $5`, f.After, f.State, f.Customer, f.Status, f.Limit+1)
+		sql, args := f.orders()
+		orders, err = query[Order](ctx, tx, "orders", sql, args...)
 		return err
 	})
 	if more = len(orders) > f.Limit; more {
@@ -194,10 +249,8 @@ func (r *Reader) Orders(ctx context.Context, f OrderFilter) (orders []Order, mor
 // the filter, only Status, After and Limit count.
 func (r *Reader) WaitingOrders(ctx context.Context, f OrderFilter) (orders []WaitingOrder, more bool, err error) {
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
-		orders, err = query[WaitingOrder](ctx, tx, "waiting_orders", `
-			SELECT `+waitingOrderColumns+` FROM waiting_orders
-			WHERE order_id > $1 AND ($2 = '' OR projection_status = $2)
-			ORDER BY order_id LIMIT $3`, f.After, f.Status, f.Limit+1)
+		sql, args := f.waiting()
+		orders, err = query[WaitingOrder](ctx, tx, "waiting_orders", sql, args...)
 		return err
 	})
 	if more = len(orders) > f.Limit; more {

@@ -16,6 +16,7 @@ type Stats struct {
 	CopiesOldestSeconds      float64 // 0 when there is none
 	GapsOverdue              int64   // orders that wait for a missing version for longer than the deadline
 	DeadLettersOverdue       int64
+	Held                     HeldStats
 	Watermarks               []WatermarkAge
 }
 
@@ -34,8 +35,8 @@ type WatermarkAge struct {
 	Seconds        float64
 }
 
-// Stats reads a group's numbers. Its cost grows with the parked events and
-// the dead letters, not with the orders.
+// Stats reads a group's numbers. Its cost grows with the parked events,
+// the dead letters and the held records, not with the orders.
 func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 	type totals struct {
 		ParkedEvents             int64
@@ -76,6 +77,9 @@ func (r *Reader) Stats(ctx context.Context, group string) (Stats, error) {
 		stats.DeadLetters, err = query[LetterCount](ctx, tx, "dead_letters",
 			`SELECT status, reason, count(*) AS letters FROM dead_letters WHERE consumer_group = $1 GROUP BY status, reason`, group)
 		if err != nil {
+			return err
+		}
+		if stats.Held, err = readHeldStats(ctx, tx, group); err != nil {
 			return err
 		}
 		// A recreated topic leaves the old one's watermarks behind: the newest counts.

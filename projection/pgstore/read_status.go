@@ -17,11 +17,7 @@ type GroupStatus struct {
 	Consumption ConsumptionView  `json:"consumption"`
 	Members     []MemberState    `json:"members"` // that run
 	Partitions  []PartitionState `json:"partitions"`
-	Held        struct {
-		Records int64        `json:"records"`
-		Oldest  []HeldRecord `json:"oldest"`
-	} `json:"held"`
-	Parked struct {
+	Parked      struct {
 		Events        int64   `json:"events"`
 		OldestSeconds float64 `json:"oldest_seconds"`
 	} `json:"parked"`
@@ -30,22 +26,13 @@ type GroupStatus struct {
 		Overdue int64 `json:"overdue"`
 	} `json:"gaps"`
 	Blocked     int64         `json:"blocked_orders"`
+	Held        HeldStats     `json:"held_records"`
+	HeldOldest  []HeldView    `json:"held_oldest"`  // the first of them
 	DeadLetters []LetterCount `json:"dead_letters"` // of the statuses and reasons that there are
 	Copies      struct {
 		Pending       int64   `json:"pending"`
 		OldestSeconds float64 `json:"oldest_seconds"`
 	} `json:"dead_letter_copies"`
-}
-
-// HeldRecord is a record that is tried again beside the others.
-type HeldRecord struct {
-	KafkaTopic     string    `json:"kafka_topic"`
-	KafkaPartition int32     `json:"kafka_partition"`
-	KafkaOffset    int64     `json:"kafka_offset"`
-	OrderID        string    `json:"order_id"`
-	Cause          string    `json:"cause"`
-	Attempts       int64     `json:"attempts"`
-	HeldAt         time.Time `json:"held_at"`
 }
 
 // ConsumptionView is a group's projection.Consumption in the form that is printed and audited.
@@ -66,9 +53,9 @@ type PauseView struct {
 type BreakerView struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason"`
-	Letters int64     `json:"letters"` // of that reason
+	Letters int64     `json:"letters"` // of that reason, or held records
 	Orders  int64     `json:"orders"`  // of at least so many orders
-	Events  int64     `json:"events"`  // among so many
+	Events  int64     `json:"events"`  // among so many; 0 when the number of open held records opened it
 }
 
 func viewConsumption(c projection.Consumption) ConsumptionView {
@@ -120,6 +107,13 @@ func (r *Reader) TopicIDs(ctx context.Context, topic string) ([]projection.Topic
 	return ids, nil
 }
 
+// blockedOrders selects the IDs of blocked orders: those whose rows say so, those with held records, and those of the next version's
+// letter that was a held record. Each part goes by an index that has nothing else in it.
+const blockedOrders = `SELECT order_id FROM order_rows WHERE projection_status <> 'ok' AND projection_status = 'blocked'
+	UNION SELECT order_id FROM held_records WHERE projected AND order_id <> ''
+	UNION SELECT l.order_id FROM dead_letters l LEFT JOIN order_rows r USING (order_id)
+	      WHERE l.was_held AND l.blocks AND l.status IN ('open', 'exhausted') AND l.version = coalesce(r.version, 0) + 1`
+
 // Status reads how a group stands, all at the same moment.
 func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) {
 	status := GroupStatus{Group: group}
@@ -142,10 +136,7 @@ func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) 
 		if status.Members, err = readMembers(ctx, tx, group); err != nil {
 			return err
 		}
-		status.Held.Oldest, err = query[HeldRecord](ctx, tx, "held_records", `
-			SELECT kafka_topic, kafka_partition, kafka_offset, order_id, cause, failures AS attempts, held_at
-			FROM held_records WHERE consumer_group = $1 ORDER BY held_at LIMIT 3`, group)
-		if err != nil {
+		if status.HeldOldest, err = query[HeldView](ctx, tx, "held_records", heldQuery+` AND h.failures > 0 ORDER BY h.held_at, h.id LIMIT 3`, group); err != nil {
 			return err
 		}
 		status.DeadLetters, err = query[LetterCount](ctx, tx, "dead_letters",
@@ -153,16 +144,19 @@ func (r *Reader) Status(ctx context.Context, group string) (GroupStatus, error) 
 		if err != nil {
 			return err
 		}
+		if status.Held, err = readHeldStats(ctx, tx, group); err != nil {
+			return err
+		}
 		return tx.QueryRow(ctx, `
 			SELECT parked.events, parked.oldest, copies.pending, copies.oldest,
-			       (SELECT count(*) FROM order_rows WHERE projection_status = 'blocked'), (SELECT count(*) FROM held_records WHERE consumer_group = $1),
+			       (SELECT count(*) FROM (`+blockedOrders+`) AS b),
 			       (SELECT count(*) FROM gaps), (SELECT count(*) FROM gaps WHERE overdue)
 			FROM (SELECT count(*) AS events, coalesce(extract(epoch FROM clock_timestamp() - min(parked_at)), 0)::float8 AS oldest
 			      FROM parked_events WHERE consumer_group = $1) AS parked,
 			     (SELECT count(*) AS pending, coalesce(extract(epoch FROM clock_timestamp() - min(wanted_at)), 0)::float8 AS oldest
 			      FROM letter_copies WHERE consumer_group = $1 AND copied_attempts < attempts) AS copies`, group).
 			Scan(&status.Parked.Events, &status.Parked.OldestSeconds, &status.Copies.Pending, &status.Copies.OldestSeconds,
-				&status.Blocked, &status.Held.Records, &status.Gaps.Orders, &status.Gaps.Overdue)
+				&status.Blocked, &status.Gaps.Orders, &status.Gaps.Overdue)
 	})
 	return status, err
 }

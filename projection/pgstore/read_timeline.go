@@ -19,6 +19,7 @@ const (
 	TimelineSkipped    TimelineKind = "skipped"     // in the ledger, by an operator's decision
 	TimelineParked     TimelineKind = "parked"      // waits for a version before it
 	TimelineDeadLetter TimelineKind = "dead_letter" // open, waits for an operator
+	TimelineHeld       TimelineKind = "held"        // could not be made durable; tried again
 )
 
 // TimelineEntry is one thing that happened, or could not happen yet, to an
@@ -35,11 +36,12 @@ type TimelineEntry struct {
 	KafkaPartition int32        `json:"kafka_partition"`
 	KafkaOffset    int64        `json:"kafka_offset"`
 	DeadLetterID   *int64       `json:"dead_letter_id,omitempty"`
+	HeldRecordID   *int64       `json:"held_record_id,omitempty"`
 	Blocks         bool         `json:"blocks,omitempty"`
 	Status         string       `json:"status,omitempty"` // of the dead letter
 	Reason         string       `json:"reason,omitempty"`
 	Detail         string       `json:"detail,omitempty"`
-	Since          *time.Time   `json:"since,omitempty"` // parked or first failed
+	Since          *time.Time   `json:"since,omitempty"` // parked, held or first failed
 }
 
 // Timeline is an order's whole story as far as it is kept.
@@ -53,8 +55,8 @@ type Timeline struct {
 	Entries           []TimelineEntry `json:"entries"`
 }
 
-// Timeline reads the ledger of an order, its parked events and its open dead
-// letters, by version; letters of which no version could be read come last.
+// Timeline reads the ledger of an order, its parked events, its open dead
+// letters and its held records, by version; what has no version that could be read comes last.
 // The error is ErrNotFound when there is nothing at all.
 func (r *Reader) Timeline(ctx context.Context, orderID string) (Timeline, error) {
 	timeline := Timeline{OrderID: orderID, Entries: []TimelineEntry{}}
@@ -73,7 +75,7 @@ func (r *Reader) Timeline(ctx context.Context, orderID string) (Timeline, error)
 			timeline.ProjectionStatus, timeline.WaitingForVersion = answer.Waiting.ProjectionStatus, answer.Waiting.WaitingForVersion
 			timeline.Overdue = answer.Waiting.Overdue
 		}
-		for _, read := range []func(context.Context, pgx.Tx, string) ([]TimelineEntry, error){readLedger, readParked, readLetters} {
+		for _, read := range []func(context.Context, pgx.Tx, string) ([]TimelineEntry, error){readLedger, readParked, readLetters, readHeld} {
 			entries, err := read(ctx, tx, orderID)
 			if err != nil {
 				return err
@@ -193,6 +195,37 @@ func readLetters(ctx context.Context, tx pgx.Tx, orderID string) ([]TimelineEntr
 			Kind: TimelineDeadLetter, Version: l.Version, EventID: l.EventID, DeadLetterID: &l.ID, Blocks: l.Blocks, Status: l.Status,
 			Reason: l.Reason, Detail: l.Detail,
 			KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Since: utc(&l.FirstFailedAt),
+		}
+	}
+	return entries, nil
+}
+
+// timelineHeld is how many held records a timeline shows.
+const timelineHeld = 1000
+
+func readHeld(ctx context.Context, tx pgx.Tx, orderID string) ([]TimelineEntry, error) {
+	type row struct {
+		ID             int64
+		Version        *int64
+		EventID        *string
+		Type           string
+		Class          string
+		Cause          string
+		KafkaPartition int32
+		KafkaOffset    int64
+		HeldAt         time.Time
+	}
+	rows, err := query[row](ctx, tx, "held_records",
+		`SELECT id, version, nullif(event_id, '') AS event_id, coalesce(type, '') AS type, class, cause, kafka_partition, kafka_offset, held_at
+		 FROM held_records WHERE order_id = $1 AND projected ORDER BY version, kafka_partition, kafka_offset LIMIT $2`, orderID, timelineHeld)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]TimelineEntry, len(rows))
+	for i, h := range rows {
+		entries[i] = TimelineEntry{
+			Kind: TimelineHeld, Version: h.Version, EventID: h.EventID, Type: h.Type, HeldRecordID: &h.ID, Reason: h.Class, Detail: h.Cause,
+			KafkaPartition: h.KafkaPartition, KafkaOffset: h.KafkaOffset, Since: utc(&h.HeldAt),
 		}
 	}
 	return entries, nil

@@ -34,6 +34,8 @@ func Conformance(t *testing.T, open func(t *testing.T) projection.Store) {
 		"drainable orders":        drainable,
 		"rollback":                rollback,
 		"breaker":                 breaker,
+		"held queues":             heldQueues,
+		"held proofs":             heldProofs,
 	} {
 		t.Run(name, func(t *testing.T) { test(&suite{T: t, store: open(t)}) })
 	}

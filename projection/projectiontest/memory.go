@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/orderprojector/orderprojector/projection"
 )
@@ -25,14 +26,17 @@ type Memory struct {
 	// Refuse, when it returns an error, makes the database refuse a row: for its data with ErrData, for another reason of
 	// the row's own with ErrRaised.
 	Refuse func(*projection.Row) error
+	// Timed makes held records due when their pauses end. Otherwise they are always due: time is no part of a simulation.
+	Timed bool
 }
 
 // ErrConnection is the failure of a connection. ErrData is the database's
-// refusal of some data, ErrRaised the exception of somebody's trigger.
+// refusal of some data. ErrRaised is an exception that a trigger raises. ErrLocked is a lock that another session holds for too long.
 var (
 	ErrConnection = errors.New("connection lost")
 	ErrData       = errors.New("value refused")
-	ErrRaised     = errors.New("a trigger raised an exception")
+	ErrRaised     = errors.New("exception raised")
+	ErrLocked     = errors.New("lock not available")
 )
 
 type state struct {
@@ -43,6 +47,7 @@ type state struct {
 	marks    map[projection.WatermarkKey]projection.Watermark
 	lastMark []projection.WatermarkKey
 	held     []projection.HeldRecord
+	due      map[int64]time.Time // held records
 
 	decisions []projection.OperatorDecision
 	audit     []projection.AuditEntry
@@ -68,13 +73,14 @@ func NewMemory() *Memory {
 		archive: map[string]map[int64]projection.LedgerEntry{},
 		parked:  map[string][]*projection.ParkedEvent{},
 		marks:   map[projection.WatermarkKey]projection.Watermark{},
+		due:     map[int64]time.Time{},
 	}}
 }
 
 func (s state) clone() state {
 	c := state{
 		rows: maps.Clone(s.rows), archive: maps.Clone(s.archive), parked: maps.Clone(s.parked),
-		letters: slices.Clone(s.letters), held: slices.Clone(s.held), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
+		letters: slices.Clone(s.letters), held: slices.Clone(s.held), due: maps.Clone(s.due), marks: maps.Clone(s.marks), lastMark: slices.Clone(s.lastMark),
 		decisions: slices.Clone(s.decisions), audit: slices.Clone(s.audit), jobs: slices.Clone(s.jobs), lastID: s.lastID,
 		control: s.control.clone(),
 	}
@@ -169,6 +175,8 @@ func (m *Memory) Classify(err error) projection.Failure {
 		return projection.BadData
 	case errors.Is(err, ErrRaised):
 		return projection.Unhealthy
+	case errors.Is(err, ErrLocked):
+		return projection.Locked
 	}
 	return projection.Transient
 }

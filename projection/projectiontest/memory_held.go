@@ -1,6 +1,7 @@
 package projectiontest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -43,14 +44,13 @@ func (t *memoryTx) Hold(_ context.Context, _ string, records []*projection.HeldR
 	return int64(len(t.held)), nil
 }
 
-// TakeHeld takes every head for due: time is not part of the simulation.
 func (t *memoryTx) TakeHeld(context.Context, string) (*projection.HeldRecord, error) {
 	for i := range t.held {
 		h := t.held[i]
 		earlier := func(o projection.HeldRecord) bool {
 			return h.OrderID != "" && o.OrderID == h.OrderID && o.Record.TopicPartition == h.Record.TopicPartition && o.Record.Offset < h.Record.Offset
 		}
-		if !slices.ContainsFunc(t.held, earlier) {
+		if !slices.ContainsFunc(t.held, earlier) && !(t.m.Timed && t.due[h.ID].After(time.Now())) {
 			return &h, nil
 		}
 	}
@@ -67,8 +67,9 @@ func (t *memoryTx) LockHeld(_ context.Context, _ string, id int64) (*projection.
 }
 
 // Postpone puts the record behind the others.
-func (t *memoryTx) Postpone(_ context.Context, h *projection.HeldRecord, _ time.Duration) error {
+func (t *memoryTx) Postpone(_ context.Context, h *projection.HeldRecord, pause time.Duration) error {
 	t.forget(h.ID)
+	t.due[h.ID] = time.Now().Add(pause)
 	t.held = append(t.held, *h)
 	return nil
 }
@@ -120,4 +121,30 @@ func (t *memoryTx) HeldOf(_ context.Context, _, orderID string) (held []*project
 		}
 	}
 	return held, nil
+}
+
+func (t *memoryTx) HeldAround(_ context.Context, _ string, h *projection.HeldRecord) (before, behind int64, _ error) {
+	for i := range t.held {
+		o := &t.held[i].Record
+		switch {
+		case h.OrderID == "" || t.held[i].OrderID != h.OrderID || o.TopicPartition != h.Record.TopicPartition:
+		case o.Offset < h.Record.Offset:
+			before++
+		case o.Offset > h.Record.Offset:
+			behind++
+		}
+	}
+	return before, behind, nil
+}
+
+func (t *memoryTx) MakeHeldDue(_ context.Context, _ string, s projection.HeldSelection, _ string) (retries []projection.HeldRetry, _ error) {
+	for i := range t.held {
+		h := &t.held[i]
+		if (len(s.IDs) == 0 || slices.Contains(s.IDs, h.ID)) && (s.Order == "" || h.OrderID == s.Order) {
+			delete(t.due, h.ID)
+			retries = append(retries, projection.HeldRetry{ID: h.ID, OrderID: h.OrderID})
+		}
+	}
+	slices.SortFunc(retries, func(a, b projection.HeldRetry) int { return cmp.Compare(a.ID, b.ID) })
+	return retries, nil
 }

@@ -263,10 +263,10 @@ func (c *comparison) compareAccounts(ctx context.Context, s *snapshot, marks map
 	return nil
 }
 
-// operated reports whether operators changed what becomes of events.
+// operated reports whether operators, or failures of held records, changed what becomes of events.
 func operated(ctx context.Context, s *snapshot) (decided bool, err error) {
 	err = s.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM audit_log WHERE action IN
-		('dlq.redrive', 'dlq.discard', 'gaps.accept', 'gaps.repair', 'decisions.undo', 'orders.reproject'))`).Scan(&decided)
+		('dlq.redrive', 'dlq.discard', 'gaps.accept', 'gaps.repair', 'decisions.undo', 'orders.reproject')) OR EXISTS (SELECT FROM dead_letters WHERE was_held)`).Scan(&decided)
 	if err != nil {
 		return false, fmt.Errorf("reading audit_log: %w", err)
 	}
@@ -302,7 +302,7 @@ func (c *comparison) conclude() {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d more orders differ than are listed", len(c.differing)-len(r.Differences)))
 	}
 	if r.Held > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d orders have held records, and are not compared: see orderprojector held list", r.Held))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d orders have held records, or letters that were held, and are not compared: see orderprojector held list, and dlq list", r.Held))
 	}
 	for _, p := range r.Partitions {
 		if p.LogStart > 0 && c.v.chooser.all() {

@@ -114,7 +114,7 @@ type Report struct {
 	// Waiting and Blocked are orders that are behind the topic in both: they wait for a missing version, or for a dead letter.
 	Waiting int `json:"orders_waiting"`
 	Blocked int `json:"orders_blocked"`
-	// Held are orders with held records. Their rows are behind the topic, and are not compared.
+	// Held are orders with held records, or with letters that were held records. Their rows are behind the topic, and are not compared.
 	Held int `json:"orders_held,omitempty"`
 
 	Causes map[Cause]int `json:"orders_by_cause"`

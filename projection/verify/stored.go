@@ -184,9 +184,12 @@ func (s *snapshot) decisions(ctx context.Context, ids []string, all map[string]*
 	return err
 }
 
-// held returns which orders of the projection have held records: the row of such an order is behind the topic.
+// held returns which orders of the projection have held records, or letters that wait and were held records: the row of such an order is
+// behind the topic.
 func (s *snapshot) held(ctx context.Context) (map[string]bool, error) {
-	rows, err := s.tx.Query(ctx, `SELECT DISTINCT order_id FROM held_records WHERE consumer_group = $1 AND kafka_topic = $2`, s.group, s.topic)
+	rows, err := s.tx.Query(ctx, `SELECT order_id FROM held_records WHERE consumer_group = $1 AND kafka_topic = $2
+		UNION SELECT order_id FROM dead_letters WHERE consumer_group = $1 AND kafka_topic = $2 AND was_held AND status IN ('open', 'exhausted') AND order_id IS NOT NULL`,
+		s.group, s.topic)
 	if err != nil {
 		return nil, fmt.Errorf("reading held_records: %w", err)
 	}

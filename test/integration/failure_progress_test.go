@@ -38,7 +38,7 @@ func TestFailurePanicInOneWorker(t *testing.T) {
 	s.judge()
 }
 
-// The worker of one of two partitions waits for a watermark's lock that nobody lets go. Its member looks
+// The worker of one of two partitions waits for the lock of its watermark, which nobody lets go. Its member looks
 // alive to the group, so the health of consumption has to tell, by the partition's progress (B35 b).
 func TestFailureWorkerWaitsForEver(t *testing.T) {
 	t.Parallel()

@@ -439,9 +439,16 @@ func (s *stage) foldOf(records []projection.Record) *reference.Result {
 	return fold.Result()
 }
 
-// judge compares everything in the database with the fold of the whole topic.
+// awaitNoneHeld waits until the program has worked off what it holds.
+func (s *stage) awaitNoneHeld() {
+	s.t.Helper()
+	s.awaitSQL(`SELECT NOT EXISTS (SELECT FROM held_records WHERE consumer_group = $1)`, s.group)
+}
+
+// judge compares everything in the database with the fold of the whole topic, once nothing is held any more.
 func (s *stage) judge() *reference.Result {
 	s.t.Helper()
+	s.awaitNoneHeld()
 	result := s.fold()
 	s.compare(result)
 	return result

@@ -27,7 +27,8 @@ type databaseStats struct {
 	logger *slog.Logger
 	now    func() time.Time
 
-	parkedEvents, parkedOldest, letters, lettersOldest, gapsOverdue, lettersOverdue, copiesPending, copiesOldest, watermarkAge *prometheus.Desc
+	parkedEvents, parkedOldest, letters, lettersOldest, gapsOverdue, lettersOverdue, copiesPending, copiesOldest, watermarkAge,
+	held, heldOldest, heldOverdue *prometheus.Desc
 
 	copies bool // dead letters are copied, so copies that wait mean something
 
@@ -51,6 +52,9 @@ func newDatabaseStats(read func(context.Context) (pgstore.Stats, error), logger 
 		lettersOldest:  desc("dead_letters_oldest_seconds", "Age of the oldest dead letter that waits for somebody; 0 when there is none."),
 		copiesPending:  desc("dead_letter_copies_pending", "Dead letters whose copy is not in the dead-letter topic yet."),
 		copiesOldest:   desc("dead_letter_copies_oldest_seconds", "For how long the oldest of them waits; 0 when there is none."),
+		held:           desc("held_records", "Records that could not be made durable while others could. They are tried again."),
+		heldOldest:     desc("held_oldest_seconds", "For how long the oldest held record is held; 0 when there is none."),
+		heldOverdue:    desc("held_overdue", "Held records that are held for longer than the deadline."),
 		watermarkAge:   desc("watermark_age_seconds", "How long ago the partition's watermark advanced. Grows while there is nothing to read.", "topic", "partition"),
 	}
 }
@@ -87,7 +91,8 @@ func (s *databaseStats) refresh(ctx context.Context) {
 
 // Describe implements prometheus.Collector.
 func (s *databaseStats) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.parkedEvents, s.parkedOldest, s.letters, s.lettersOldest, s.gapsOverdue, s.lettersOverdue, s.copiesPending, s.copiesOldest, s.watermarkAge} {
+	for _, d := range []*prometheus.Desc{s.parkedEvents, s.parkedOldest, s.letters, s.lettersOldest, s.gapsOverdue, s.lettersOverdue, s.copiesPending, s.copiesOldest, s.watermarkAge,
+		s.held, s.heldOldest, s.heldOverdue} {
 		descs <- d
 	}
 }
@@ -109,6 +114,9 @@ func (s *databaseStats) Collect(metrics chan<- prometheus.Metric) {
 	gauge(s.lettersOldest, stats.DeadLettersOldestSeconds)
 	gauge(s.gapsOverdue, float64(stats.GapsOverdue))
 	gauge(s.lettersOverdue, float64(stats.DeadLettersOverdue))
+	gauge(s.held, float64(stats.Held.Records))
+	gauge(s.heldOldest, stats.Held.OldestSeconds)
+	gauge(s.heldOverdue, float64(stats.Held.Overdue))
 	if s.copies {
 		gauge(s.copiesPending, float64(stats.CopiesPending))
 		gauge(s.copiesOldest, stats.CopiesOldestSeconds)

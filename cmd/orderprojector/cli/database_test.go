@@ -46,7 +46,18 @@ func seed(t *testing.T, dsn string) {
 			'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'),
 		('o-4', 1, 'c-8', 'pending', 'KWD', 1234, 0, 0, '2026-01-01T10:00:00Z', '2026-01-01T10:00:00Z', '2026-01-02T00:00:00Z',
 			'e-9', 'blocked', 2, 'orders.events', 3, 1, 0,
-			'{1}', '{e-9}', '{OrderCreated.v1}', '{pending}', '{2026-01-01T10:00:00Z}', ARRAY['\x09'::bytea], '{3}', '{1}');
+			'{1}', '{e-9}', '{OrderCreated.v1}', '{pending}', '{2026-01-01T10:00:00Z}', ARRAY['\x09'::bytea], '{3}', '{1}'),
+		('o-6', 1, 'c-9', 'pending', 'EUR', 100, 0, 0, '2026-01-01T10:00:00Z', '2026-01-01T10:00:00Z', '2026-01-02T00:00:00Z',
+			'e-20', 'ok', NULL, 'orders.events', 4, 1, 0,
+			'{1}', '{e-20}', '{OrderCreated.v1}', '{pending}', '{2026-01-01T10:00:00Z}', ARRAY['\x20'::bytea], '{4}', '{1}');
+		INSERT INTO held_records (consumer_group, projected, kafka_topic, topic_id, kafka_partition, kafka_offset, kafka_timestamp, kafka_timestamp_type,
+			key, value, headers, order_id, event_id, version, type, cause, class, failures, counted, held_at, failed_at, due_at)
+		SELECT 'orderprojector', true, 'orders.events', '00000000-0000-0000-0000-000000000001', 4, f, '2026-01-01T11:00:00Z', 0,
+			convert_to(o, 'UTF8'), '{}', '[{"key": "trace", "value": "eA=="}]', o, e, v, t, c, k, n, n, '2026-01-02T00:00:00Z', '2026-01-02T00:01:00Z', '2026-01-02T00:02:00Z'
+		FROM (VALUES ('o-6', 2, 'e-21', 2, 'OrderPaid.v1', 'ERROR: no (SQLSTATE P0001)', 'infrastructure', 3),
+		             ('o-6', 3, 'e-22', 3, 'OrderPacked.v1', 'it waits behind an earlier held record of its order', 'queued', 0),
+		             ('o-7', 4, 'e-23', 1, 'OrderCreated.v1', 'ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)', 'transient', 1))
+			AS x (o, f, e, v, t, c, k, n);
 		INSERT INTO order_ledger_archive VALUES
 		('o-1', 1, 'e-1', 'OrderCreated.v1', 'pending', '2026-01-01T10:00:00Z', '\x01', 2, 10);
 		INSERT INTO parked_events (order_id, version, event_id, digest, type, occurred_at, consumer_group, kafka_topic, topic_id,
@@ -93,6 +104,17 @@ func TestOrdersCommands(t *testing.T) {
 		"timeline-blocked":           "orders timeline o-4",
 		"timeline-blocked.json":      "orders timeline o-4 -o json",
 		"timeline-letter-only":       "orders timeline o-5",
+		"orders-get-held":            "orders get o-6",
+		"orders-get-held.json":       "orders get o-6 -o json",
+		"orders-get-held-unapplied":  "orders get o-7",
+		"timeline-held":              "orders timeline o-6",
+		"timeline-held.json":         "orders timeline o-6 -o json",
+		"held-list":                  "held list",
+		"held-list.json":             "held list --order o-6 -o json",
+		"held-list-heads.yaml":       "held list --heads --overdue -o yaml",
+		"held-show":                  "held show 1",
+		"held-show-queued":           "held show 2 --hex",
+		"held-show.json":             "held show 1 -o json",
 	} {
 		got := run(t, env, strings.Fields(line)...)
 		if got.code != ExitOK || got.stderr != "" {
@@ -100,7 +122,7 @@ func TestOrdersCommands(t *testing.T) {
 		}
 		golden(t, name, got.stdout)
 	}
-	for _, line := range []string{"orders get o-5", "orders get none", "orders timeline none"} {
+	for _, line := range []string{"orders get o-5", "orders get none", "orders timeline none", "held show 99", "held show 1 --group loyalty"} {
 		if got := run(t, env, strings.Fields(line)...); got.code != ExitNotFound || got.stdout != "" {
 			t.Errorf("%s: exit %d, stdout %q", line, got.code, got.stdout)
 		}
@@ -130,7 +152,7 @@ func TestListPagesHoldEachOrderOnce(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff([]string{"o-1", "o-2", "o-4"}, ids); diff != "" {
+	if diff := cmp.Diff([]string{"o-1", "o-2", "o-4", "o-6"}, ids); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -155,6 +177,8 @@ func TestMigrateUpDownUp(t *testing.T) {
 	expect("orders list", ExitOK, "ORDER", "") // nothing happened
 	expect("migrate down --yes", ExitOK, "rolled back", "")
 	expect("orders list", ExitFailed, "", "the database is older than this program")
+	expect("migrate down --to 9 --yes", ExitOK, "", "")
+	expect("migrate up", ExitOK, "applied  00010_held_records.sql", "1. Stop every program of the old version")
 	expect("migrate down --to 0 --yes", ExitOK, "00001_orders.sql", "")
 	expect("migrate status", ExitOK, "pending  00001_orders.sql", "")
 	expect("migrate up -o json", ExitOK, `"state": "applied"`, "")
@@ -174,6 +198,23 @@ func TestASchemaFromTheFutureIsRefused(t *testing.T) {
 		t.Errorf("exit %d, stderr %q", got.code, got.stderr)
 	}
 	if got := run(t, env, "migrate", "status"); got.code != ExitOK || !strings.Contains(got.stderr, "newer than this program") {
+		t.Errorf("exit %d, stderr %q", got.code, got.stderr)
+	}
+}
+
+func TestASchemaCanRequireANewerProgram(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	exec(t, dsn, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true); UPDATE schema_requirement SET oldest_program = 999`)
+	env := map[string]string{"DATABASE_URL": dsn}
+	for _, line := range []string{"orders list", "orders list --allow-newer-schema", "held retry --all --allow-newer-schema"} {
+		got := run(t, env, strings.Fields(line)...)
+		if got.code != ExitFailed || !strings.Contains(got.stderr, "it needs one that knows schema version 999") || !strings.Contains(got.stderr, "hint: stop this program") {
+			t.Errorf("%s: exit %d, stderr %q", line, got.code, got.stderr)
+		}
+	}
+	exec(t, dsn, `DROP TABLE schema_requirement`) // as before version 10: nothing is required
+	if got := run(t, env, "orders", "list", "--allow-newer-schema"); got.code != ExitOK {
 		t.Errorf("exit %d, stderr %q", got.code, got.stderr)
 	}
 }

@@ -1,17 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -19,64 +11,16 @@ import (
 	"github.com/orderprojector/orderprojector/projection/pgstore"
 )
 
-// showBytes is how much of a record's value is shown unless all of it is asked for.
-const showBytes = 4096
-
-// letterRecordView is a letter with its record, in a form that loses no byte.
+// letterRecordView is a letter with its record.
 type letterRecordView struct {
 	pgstore.LetterView
-	Timestamp     *time.Time   `json:"kafka_timestamp"` // null outside of the years 0 to 9999, which RFC 3339 has
-	Millis        int64        `json:"kafka_timestamp_ms"`
-	TimestampType string       `json:"kafka_timestamp_type"` // CreateTime or LogAppendTime
-	TopicID       string       `json:"topic_id"`
-	Key           *bytesView   `json:"key"`
-	Value         *bytesView   `json:"value"`
-	Headers       []headerView `json:"headers"`
-	Next          []string     `json:"next,omitempty"`
-}
-
-// bytesView is some bytes: in base64, and as text where they are text.
-type bytesView struct {
-	Base64 string  `json:"base64"`
-	Text   *string `json:"text,omitempty"`
-}
-
-type headerView struct {
-	Key   string     `json:"key"`
-	Value *bytesView `json:"value"`
-}
-
-func viewBytes(b []byte) *bytesView {
-	if b == nil {
-		return nil
-	}
-	v := &bytesView{Base64: base64.StdEncoding.EncodeToString(b)}
-	if utf8.Valid(b) {
-		text := string(b)
-		v.Text = &text
-	}
-	return v
+	recordView
+	Next []string `json:"next,omitempty"`
 }
 
 func viewLetter(l pgstore.LetterRecord) letterRecordView {
-	v := letterRecordView{
-		LetterView: l.LetterView, Millis: l.Record.Timestamp.UnixMilli(), TimestampType: "CreateTime", TopicID: l.Record.TopicID.String(),
-		Key: viewBytes(l.Record.Key), Value: viewBytes(l.Record.Value), Headers: []headerView{},
-	}
-	if at := l.Record.Timestamp.UTC(); isWritable(at) {
-		v.Timestamp = &at
-	}
-	if l.Record.LogAppendTime {
-		v.TimestampType = "LogAppendTime"
-	}
-	for _, h := range l.Record.Headers {
-		v.Headers = append(v.Headers, headerView{h.Key, viewBytes(h.Value)})
-	}
-	return v
+	return letterRecordView{LetterView: l.LetterView, recordView: viewRecord(&l.Record)}
 }
-
-// isWritable reports whether RFC 3339 has the year of a time.
-func isWritable(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
 func newDLQShowCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
@@ -90,9 +34,7 @@ to be corrected and given to "dlq redrive --with".`,
 	addConfigFlags(cmd, config.SectionDatabase)
 	addSettingFlags(cmd, "group")
 	out := addOutputFlag(cmd)
-	asHex := cmd.Flags().Bool("hex", false, "print the value as hex")
-	full := cmd.Flags().Bool("full", false, fmt.Sprintf("print all of the value (default its first %d bytes)", showBytes))
-	value := cmd.Flags().Bool("value", false, "print the value alone, byte for byte")
+	show := addRecordFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids, err := parseIDs(args)
 		if err != nil {
@@ -106,13 +48,13 @@ to be corrected and given to "dlq redrive --with".`,
 			if err != nil {
 				return err
 			}
-			if *value {
+			if show.value {
 				_, err := env.Stdout.Write(letter.Record.Value)
 				return err
 			}
 			view := viewLetter(letter)
 			view.Next = nextCommands(letter.LetterView)
-			return out.print(env.Stdout, view, func(t *tableWriter) { letterTable(t, letter, view.Next, *asHex, *full) })
+			return out.print(env.Stdout, view, func(t *tableWriter) { letterTable(t, letter, view.Next, show) })
 		})
 	}
 	return cmd
@@ -136,23 +78,10 @@ func nextCommands(l pgstore.LetterView) []string {
 	case "discarded":
 		next = append(next, "orderprojector dlq restore "+id+" --comment TEXT")
 	}
-	if l.OrderID != nil && !strings.ContainsFunc(*l.OrderID, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		next = append(next, "orderprojector orders timeline "+shellQuote(*l.OrderID))
-	}
-	return next
+	return append(next, timelineCommand(l.OrderID)...)
 }
 
-// shellQuote makes a word that a shell takes as it is.
-func shellQuote(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-func letterTable(t *tableWriter, l pgstore.LetterRecord, next []string, asHex, full bool) {
+func letterTable(t *tableWriter, l pgstore.LetterRecord, next []string, show *recordFlags) {
 	t.field("dead letter", strconv.FormatInt(l.ID, 10))
 	status := l.Status
 	switch {
@@ -187,97 +116,5 @@ func letterTable(t *tableWriter, l pgstore.LetterRecord, next []string, asHex, f
 	t.field("version", versionCell(l.Version))
 	t.field("event", optionalCell(l.EventID))
 	t.field("type", optionalCell(l.Type))
-	clock := "CreateTime"
-	if l.Record.LogAppendTime {
-		clock = "LogAppendTime"
-	}
-	t.field("record", fmt.Sprintf("%s partition %d offset %d", l.KafkaTopic, l.KafkaPartition, l.KafkaOffset))
-	at := l.Record.Timestamp.UTC()
-	shown := timeCell(&at)
-	if !isWritable(at) {
-		shown = fmt.Sprintf("%d ms", at.UnixMilli())
-	}
-	t.field("timestamp", fmt.Sprintf("%s (%s)", shown, clock))
-	t.field("key", bytesCell(l.Record.Key))
-	if len(l.Record.Headers) > 0 {
-		t.section("HEADERS")
-		for _, h := range l.Record.Headers {
-			t.row("  "+h.Key, bytesCell(h.Value))
-		}
-	}
-	valueSection(t, l.Record.Value, asHex, full)
-	if len(next) > 0 {
-		t.section("NEXT")
-		for _, command := range next {
-			t.line("  " + command)
-		}
-	}
-}
-
-// bytesCell shows bytes on one line: as text, or as hex where they are none.
-func bytesCell(b []byte) string {
-	switch {
-	case b == nil:
-		return "(null)"
-	case len(b) == 0:
-		return "(empty)"
-	case len(b) > 1000:
-		return bytesCell(b[:1000]) + fmt.Sprintf(" ... (%d bytes)", len(b))
-	case utf8.Valid(b):
-		return string(b)
-	}
-	return "0x" + hex.EncodeToString(b)
-}
-
-// valueSection shows a value line by line: text with control characters escaped, or a hex dump.
-func valueSection(t *tableWriter, value []byte, asHex, full bool) {
-	switch {
-	case value == nil:
-		t.section("VALUE (null)")
-		return
-	case len(value) == 0:
-		t.section("VALUE (empty)")
-		return
-	}
-	shown := value
-	if !full && len(shown) > showBytes {
-		shown = shown[:showBytes]
-		for len(shown) > showBytes-4 && !utf8.Valid(shown) { // not in the middle of a character
-			shown = shown[:len(shown)-1]
-		}
-		if !utf8.Valid(shown) {
-			shown = value[:showBytes]
-		}
-	}
-	kind := "text"
-	if asHex || !utf8.Valid(shown) {
-		kind = "hex"
-	}
-	t.section(fmt.Sprintf("VALUE (%d bytes, %s)", len(value), kind))
-	if kind == "hex" {
-		for line := range bytes.Lines([]byte(hex.Dump(shown))) {
-			t.line(strings.TrimRight(string(line), "\n"))
-		}
-	} else {
-		for _, line := range strings.Split(string(shown), "\n") {
-			t.line(printableLine(line))
-		}
-	}
-	if len(shown) < len(value) {
-		t.line(fmt.Sprintf("... %d more bytes: --full shows them", len(value)-len(shown)))
-	}
-}
-
-// printableLine escapes what would command the terminal, character by character; the rest of the line stays readable.
-func printableLine(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
+	show.record(t, &l.Record, next)
 }

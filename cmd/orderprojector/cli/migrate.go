@@ -61,10 +61,32 @@ a lock in the database, and the others find nothing left to do.`,
 			if len(results) == 0 {
 				fmt.Fprintln(env.Stderr, "nothing to do: the database is up to date")
 			}
-			return printMigrations(env, out, moved(results, "applied"))
+			if err := printMigrations(env, out, moved(results, "applied")); err != nil {
+				return err
+			}
+			env.sayUpgrade(results)
+			return nil
 		})
 	}
 	return cmd
+}
+
+// firstHolding is the migration that stops older programs: they do not know of held records.
+const firstHolding = 10
+
+// sayUpgrade prints the order of an upgrade's steps where older programs must not go on. A database that is new has none.
+func (env *Env) sayUpgrade(results []*goose.MigrationResult) {
+	for _, r := range results {
+		if r.Source.Version == firstHolding && results[0].Source.Version > 1 {
+			fmt.Fprintf(env.Stderr, `Programs that know only schema versions below %d cannot work on this database, also with --allow-newer-schema.
+The order of this upgrade is:
+  1. Stop every program of the old version: run, run loyalty, run notifications, rebuild, replay and redrives.
+  2. orderprojector migrate up (done just now).
+  3. Start the new programs.
+Old programs that still run fail with errors from now on, and change nothing: stop them.
+`, firstHolding)
+		}
+	}
 }
 
 func newMigrateDownCommand(env *Env) *cobra.Command {

@@ -101,6 +101,15 @@ func obstacleTable(t *tableWriter, o *pgstore.Obstacle) {
 	for _, l := range o.Letters {
 		t.field("blocked by", fmt.Sprintf("dead letter %d, version %d, %s: %s", l.ID, l.Version, l.Reason, l.Detail))
 	}
+	for _, h := range o.Held {
+		t.field("blocked by", fmt.Sprintf("held record %d, version %s, failed %d times since %s: %s", h.ID, versionCell(h.Version), h.Failures, timeCell(&h.HeldAt), h.Cause))
+	}
+	if behind := o.HeldRecords - int64(len(o.Held)); behind > 0 {
+		t.field("held behind", fmt.Sprintf("later records of the order: %d", behind))
+	}
+	if len(o.Held) > 0 {
+		t.field("next", fmt.Sprintf("orderprojector held show %d --group %s", o.Held[0].ID, shellQuote(o.Held[0].Group)))
+	}
 }
 
 func projectionCell(status string, waitingFor *int64, overdue bool) string {

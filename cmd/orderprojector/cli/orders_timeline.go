@@ -16,7 +16,7 @@ func newOrdersTimelineCommand(env *Env) *cobra.Command {
 		Use:   "timeline ORDER_ID",
 		Short: "Print what happened to an order, and what could not happen yet",
 		Long: `Print an order's applied events in version order, and with them its parked
-events and its open dead letters.`,
+events, its open dead letters and its held records.`,
 		Args: cobra.ExactArgs(1),
 	}
 	addConfigFlags(cmd, config.SectionDatabase)
@@ -76,6 +76,8 @@ func detailCell(e pgstore.TimelineEntry) string {
 			blocks = ", blocks the order"
 		}
 		return fmt.Sprintf("dead letter %s, %s%s: %s", versionCell(e.DeadLetterID), e.Status, blocks, e.Reason+": "+e.Detail)
+	case pgstore.TimelineHeld:
+		return fmt.Sprintf("held record %s since %s, %s: %s", versionCell(e.HeldRecordID), timeCell(e.Since), e.Reason, clipCell(e.Detail, 200))
 	}
 	return ""
 }

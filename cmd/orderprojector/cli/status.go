@@ -22,7 +22,7 @@ const kafkaQuestionTimeout = 10 * time.Second
 func newStatusCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Print how a group stands: paused or not, positions, counts, letters, gaps",
+		Short: "Print how a group stands: paused or not, positions, counts, letters, held records, gaps",
 		Long: `Print how a group stands: whether it is paused, by whom and why, whether its breaker is
 open, which members run, what stands still and why, and what was decided per partition. No member has to
 run. Where Kafka does not answer, what it would say is left out.`,
@@ -151,7 +151,7 @@ func statusTable(t *tableWriter, v statusView) {
 	t.field("parked events", countSinceCell(v.Parked.Events, v.Parked.OldestSeconds))
 	t.field("gaps", fmt.Sprintf("%d orders, %d of them overdue", v.Gaps.Orders, v.Gaps.Overdue))
 	t.field("blocked orders", strconv.FormatInt(v.Blocked, 10))
-	t.field("held records", strconv.FormatInt(v.Held.Records, 10))
+	t.field("held records", heldStatsCell(v.Held))
 	t.field("dead letters", lettersCell(v.DeadLetters))
 	t.field("copies pending", countSinceCell(v.Copies.Pending, v.Copies.OldestSeconds))
 	for _, p := range v.Partitions {
@@ -167,12 +167,12 @@ func statusTable(t *tableWriter, v statusView) {
 		}
 	}
 	t.section("PARTITIONS")
-	t.row("TOPIC", "PARTITION", "LOG START", "COMMITTED", "WATERMARK", "LOG END", "LAG", "APPLIED", "DUPLICATE", "STALE", "PARKED",
+	t.row("TOPIC", "PARTITION", "LOG START", "COMMITTED", "WATERMARK", "LOG END", "LAG", "APPLIED", "DUPLICATE", "STALE", "PARKED", "HELD",
 		"CONFLICT", "INVALID", "UNSUPPORTED", "ILLEGAL", "IGNORED", "LOST", "ADVANCED")
 	for _, p := range v.Partitions {
 		number := func(n int64) string { return strconv.FormatInt(n, 10) }
 		t.row(p.KafkaTopic, number(int64(p.KafkaPartition)), versionCell(p.LogStart), versionCell(p.Committed), versionCell(p.Watermark), versionCell(p.LogEnd),
-			versionCell(p.Lag), number(p.Applied), number(p.Duplicate), number(p.Stale), number(p.Parked),
+			versionCell(p.Lag), number(p.Applied), number(p.Duplicate), number(p.Stale), number(p.Parked), number(p.Held),
 			number(p.Conflict), number(p.Invalid), number(p.Unsupported), number(p.Illegal), number(p.Ignored), number(p.LostOffsets), timeCell(p.UpdatedAt))
 	}
 }
@@ -191,8 +191,12 @@ func breakerCell(b *pgstore.BreakerView) string {
 	if b == nil {
 		return "closed"
 	}
-	return fmt.Sprintf("open since %s: %d of the last %d events were dead letters of one reason (%s), of %d orders or more",
-		timeCell(&b.Since), b.Letters, b.Events, b.Reason, b.Orders)
+	why := fmt.Sprintf("%d of the last %d events were dead letters of one reason (%s), of %d orders or more", b.Letters, b.Events, b.Reason, b.Orders)
+	if b.Reason == projection.Held.String() {
+		trip := projection.BreakerTrip{Reason: projection.Held, Letters: b.Letters, Orders: b.Orders, Events: b.Events}
+		why = trip.String()
+	}
+	return fmt.Sprintf("open since %s: %s", timeCell(&b.Since), why)
 }
 
 func countSinceCell(n int64, oldestSeconds float64) string {
@@ -200,6 +204,14 @@ func countSinceCell(n int64, oldestSeconds float64) string {
 		return "0"
 	}
 	return fmt.Sprintf("%d, the oldest for %s", n, time.Duration(oldestSeconds*float64(time.Second)).Round(time.Second))
+}
+
+func heldStatsCell(s pgstore.HeldStats) string {
+	cell := countSinceCell(s.Records, s.OldestSeconds)
+	if s.Overdue > 0 {
+		cell += fmt.Sprintf(", %d of them overdue", s.Overdue)
+	}
+	return cell
 }
 
 func lettersCell(counts []pgstore.LetterCount) string {

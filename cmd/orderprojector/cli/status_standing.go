@@ -40,10 +40,10 @@ func (env *Env) standing(ctx context.Context, reader *pgstore.Reader, cfg config
 		}
 	}
 	all = append(all, v.stopped(ctx, reader)...)
-	for _, h := range v.Held.Oldest {
+	for _, h := range v.HeldOldest {
 		all = append(all, standing{
 			fmt.Sprintf("order %s: the record at offset %d of %s-%d has failed %d times since %s: %s",
-				textCell(h.OrderID), h.KafkaOffset, h.KafkaTopic, h.KafkaPartition, h.Attempts, timeCell(&h.HeldAt), h.Cause),
+				optionalCell(h.OrderID), h.KafkaOffset, h.KafkaTopic, h.KafkaPartition, h.Failures, timeCell(&h.HeldAt), h.Cause),
 			"it is tried again by itself, and once its cause has ended its order goes on",
 		})
 	}
