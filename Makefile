@@ -14,9 +14,11 @@ BENCH         ?= .
 BENCH_PKG     ?= ./test/...
 BENCH_FLAGS   ?=
 FUZZTIME      ?= 30s
+CHECKS        ?= 20000
+LONG_TESTS    ?= Interleaving|Piece|NoRecordAndNoBatch
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short race check lint fmt generate bench fuzz kafka postgres install-tools clean
+.PHONY: help build demo test test-long test-short race check lint fmt generate bench fuzz kafka postgres install-tools clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,9 @@ test: ## Run every test with the race detector, against real services that it in
 	bash .ci/install
 	$(MAKE) --no-print-directory check
 	$(GO) test -race -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKG)
+
+test-long: ## Run the simulations and properties over many random cases (CHECKS=20000)
+	$(GO) test -timeout 2h ./projection ./projection/pgstore -run '$(LONG_TESTS)' -rapid.checks=$(CHECKS) -rapid.seed=0
 
 test-short: ## Run the tests that need no services
 	$(GO) test -short $(TEST_FLAGS) $(PKG)
