@@ -24,6 +24,9 @@ func (env *Env) logger(log config.Log) *slog.Logger {
 // is in front of it. A reader that goes away does not end the program either.
 func (env *Env) serverLogger(log config.Log) *slog.Logger {
 	signal.Ignore(syscall.SIGPIPE)
+	if _, isFile := env.Stderr.(*os.File); !isFile {
+		return env.logger(log) // only a file, such as a pipe or a terminal, makes its writer wait
+	}
 	out, handler := env.Stderr, env.logHandler(log)
 	queue := newLogQueue(out, logQueueBytes, func(lines int) {
 		slog.New(handler(out)).Warn("log lines were dropped: standard error is not read fast enough", "lines", lines)

@@ -151,7 +151,7 @@ its offset is committed, too. It is a dry run unless --execute is given.`,
 				return err
 			}
 			if *to > position.LogEnd {
-				return usageError("--to %d is beyond the last stable offset, %d: what lies behind cannot be read yet", *to, position.LogEnd)
+				return usageError("--to %d is beyond the end, the last stable offset %d: what lies behind cannot be read yet", *to, position.LogEnd)
 			}
 			key := projection.WatermarkKey{Group: o.group(), TopicPartition: position.TopicPartition}
 			skip, err := o.store.SkipOffsets(ctx, key, *to, position.Committed, *execute, by)
