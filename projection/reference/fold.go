@@ -179,7 +179,7 @@ func (f *Fold) drain(h *history) {
 	h.pass()
 	for len(h.parked) > 0 && h.parked[0].event.version <= h.version+1 {
 		p := h.parked[0]
-		h.parked = slices.Delete(h.parked, 0, 1)
+		h.parked = h.parked[1:] // there may be a hundred thousand behind
 		f.settle(h, p, h.judge(p))
 		h.pass()
 	}
