@@ -151,7 +151,9 @@ func TestTheAgeOfWhatWaitsIsTrueWhilePaused(t *testing.T) {
 	}
 	is(0, 13*time.Second)
 	is(1, 3*time.Hour)
-	r.stop(t)
+	if err := r.stop(t); err != nil {
+		t.Error(err)
+	}
 
 	// A member that finds the group paused knows it, too.
 	r = start(t, clientConfig(c), cfg, h)

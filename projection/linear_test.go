@@ -252,11 +252,11 @@ func FuzzDecideLinear(f *testing.F) {
 			return
 		}
 		linear(t, value(func(n int) string {
-			if body := before + fill(n, unit) + after; typ == "" {
+			body := before + fill(n, unit) + after
+			if typ == "" {
 				return body
-			} else {
-				return plainEvent(typ, "2", body)
 			}
+			return plainEvent(typ, "2", body)
 		}), 64<<10)
 	})
 }

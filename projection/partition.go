@@ -188,8 +188,6 @@ func (j *batchJob) Alone(ctx context.Context, class Failure, cause error) error 
 	}
 	err := j.holdOne(ctx, b, j.batch.items[j.passed+1:], class, cause)
 	delete(j.failing, it.orderID) // once the record is held, the order's later records join its queue without being tried
-	if err == nil {
-	}
 	if _, unproved := isOneOf[*NoProofError](err); unproved {
 		j.log.Debug("nothing shows that one record is the cause", "offset", it.rec.Offset, "error", err)
 	}

@@ -328,7 +328,7 @@ func (w *world) run(t testing.TB, steps int) {
 	last := w.members[0].projector
 	for rounds := 0; len(w.store.HeldRecords()) > 0; rounds++ {
 		if _, err := last.RetryHeldOnce(t.Context()); err != nil || rounds == 20 {
-			t.Fatal(fmt.Sprintf("%d records are still held: %v", len(w.store.HeldRecords()), err))
+			t.Fatalf("%d records are still held: %v", len(w.store.HeldRecords()), err)
 		}
 	}
 	if _, err := last.SweepAll(t.Context()); err != nil {
@@ -558,3 +558,4 @@ type reporter struct {
 
 func (r *reporter) Errorf(format string, args ...any) { r.rt.Errorf(format, args...) }
 func (r *reporter) Fatal(args ...any)                 { r.rt.Fatal(args...) }
+func (r *reporter) Fatalf(format string, args ...any) { r.rt.Fatalf(format, args...) }

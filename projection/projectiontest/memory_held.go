@@ -50,7 +50,8 @@ func (t *memoryTx) TakeHeld(context.Context, string) (*projection.HeldRecord, er
 		earlier := func(o projection.HeldRecord) bool {
 			return h.OrderID != "" && o.OrderID == h.OrderID && o.Record.TopicPartition == h.Record.TopicPartition && o.Record.Offset < h.Record.Offset
 		}
-		if !slices.ContainsFunc(t.held, earlier) && !(t.m.Timed && t.due[h.ID].After(time.Now())) {
+		waits := t.m.Timed && t.due[h.ID].After(time.Now())
+		if !waits && !slices.ContainsFunc(t.held, earlier) {
 			return &h, nil
 		}
 	}
@@ -84,7 +85,7 @@ func (t *memoryTx) forget(id int64) {
 }
 
 func (t *memoryTx) Trial(ctx context.Context, work func(context.Context) error) error {
-	before := t.state.clone()
+	before := t.clone()
 	defer func() { t.state = before }()
 	return work(ctx)
 }

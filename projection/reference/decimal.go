@@ -61,7 +61,8 @@ func (d decimal) scaled(places int) (int64, bool) {
 		return 0, false // digits end in no zero: not whole; or beyond 10^19
 	}
 	n, err := strconv.ParseUint(d.digits+strings.Repeat("0", int(exponent)), 10, 64)
-	if err != nil || n > math.MaxInt64 && !(d.negative && n == 1<<63) {
+	lowest := d.negative && n == 1<<63
+	if err != nil || n > math.MaxInt64 && !lowest {
 		return 0, false
 	}
 	if d.negative {

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -189,7 +190,8 @@ func (m *membership) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	n := 0
-	if orphaned, ok := m.trouble().(*OrphanedError); ok {
+	var orphaned *OrphanedError
+	if errors.As(m.trouble(), &orphaned) {
 		n = len(orphaned.Partitions)
 	}
 	metrics <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(n))
