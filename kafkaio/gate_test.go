@@ -131,14 +131,15 @@ func TestTheAgeOfWhatWaitsIsTrueWhilePaused(t *testing.T) {
 	gate := newGate(nil)
 	cfg := fast()
 	cfg.Gate = gate
+	checks := make(chan struct{}, 1)
+	h.onCheck = func(context.Context, projection.TopicPartition) error { signal(checks); return nil }
 	r := start(t, clientConfig(c), cfg, h)
 	old(0, 2*time.Hour)
 	h.awaitValues(t, 0, "v")
-	checks := make(chan struct{}, 1)
-	h.onCheck = func(context.Context, projection.TopicPartition) error { signal(checks); return nil }
 	gate.set(errMaintenance)
-	<-checks
-	<-checks // the workers have seen the gate
+	for range 3 { // one may be from before; then the workers have seen the gate
+		<-checks
+	}
 	old(0, 13*time.Second)
 	old(1, 3*time.Hour)
 	is := func(partition int32, want time.Duration) {
