@@ -57,6 +57,7 @@ func TestFailurePoolOfOneConnection(t *testing.T) {
 	impatient.again()
 	release()
 	s.awaitDrained()
+	s.awaitReleased()
 	impatient.stop()
 	s.compare(s.foldWithout(beast))
 	if n := metric(t, p.Registry(), "orderprojector_retries_total", "class=deadline"); n != 0 {

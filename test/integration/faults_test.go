@@ -326,6 +326,12 @@ func (s *stage) hold(sql string, args ...any) (release func()) {
 	return release
 }
 
+// A member with these settings waits for a locked row for longer than a test lasts: it does not hold the record.
+const (
+	patientLocks      = "--database-lock-timeout=60s"
+	patientStatements = "--database-statement-timeout=60s"
+)
+
 // awaitReleased waits until no record of the stage's group is held any more.
 func (s *stage) awaitReleased() {
 	s.t.Helper()

@@ -454,7 +454,7 @@ func TestRebuildWithABatchInFlight(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, stageConfig{Partitions: 2})
 	s.watchRows()
-	s.spawn("--instance-id=one")
+	s.spawn("--instance-id=one", patientLocks, patientStatements)
 	s.produce(created("a"), on(1, created("b")))
 	s.awaitDrained()
 	release := s.holdOrders("a")
