@@ -34,8 +34,9 @@ test: ## Run every test with the race detector, against real services that it in
 	$(MAKE) --no-print-directory check
 	$(GO) test -race -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKG)
 
-test-long: ## Run the simulations and properties over many random cases (CHECKS=20000)
+test-long: ## Run the simulations and properties over many random cases (CHECKS=20000), and the integration tests with random seeds
 	$(GO) test -timeout 2h ./projection ./projection/pgstore -run '$(LONG_TESTS)' -rapid.checks=$(CHECKS) -rapid.seed=0
+	ORDERPROJECTOR_TEST_SEED=random $(GO) test -timeout 2h ./test/integration
 
 test-short: ## Run the tests that need no services
 	$(GO) test -short $(TEST_FLAGS) $(PKG)

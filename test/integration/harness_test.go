@@ -9,6 +9,7 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -41,11 +42,18 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // machine may be busy.
 const patience = 60 * time.Second
 
-// randomSeed returns a seed and prints it. ORDERPROJECTOR_TEST_SEED repeats a run.
+// randomSeed returns the seed of a test and prints it. Every run has the same one, made of the test's name.
+// ORDERPROJECTOR_TEST_SEED names another one, or "random" for one that nobody chose.
 func randomSeed(t testing.TB) uint64 {
 	t.Helper()
-	seed := rand.Uint64N(1 << 32)
-	if text := os.Getenv("ORDERPROJECTOR_TEST_SEED"); text != "" {
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(t.Name()))
+	seed := uint64(name.Sum32())
+	switch text := os.Getenv("ORDERPROJECTOR_TEST_SEED"); text {
+	case "":
+	case "random":
+		seed = rand.Uint64N(1 << 32)
+	default:
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
 		must(t, err)
