@@ -48,7 +48,7 @@ func TestReplayAimedWrong(t *testing.T) {
 	p := s.start()
 	s.awaitDrained()
 	p.Stop()
-	before, committed := s.everything(), fmt.Sprint(s.sampler.Latest())
+	before, committed := s.everything(), fmt.Sprint(s.committed())
 
 	type view struct {
 		Records    int64 `json:"records"`
@@ -93,7 +93,7 @@ func TestReplayAimedWrong(t *testing.T) {
 	if now := s.everything(); now != before {
 		t.Errorf("a dry run changed the database: %s, then %s", before, now)
 	}
-	if now := fmt.Sprint(s.sampler.Latest()); now != committed {
+	if now := fmt.Sprint(s.committed()); now != committed {
 		t.Errorf("offsets moved: %s, then %s", committed, now)
 	}
 }
