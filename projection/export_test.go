@@ -7,3 +7,6 @@ func Shrink(ledger, events int) (restore func()) {
 	ledgerInRow, turnEvents = ledger, events
 	return func() { ledgerInRow, turnEvents = ledgerBefore, eventsBefore }
 }
+
+// EntriesInRow is how many entries a row keeps at most, as Shrink has it.
+func EntriesInRow() int { return ledgerInRow }

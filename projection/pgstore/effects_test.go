@@ -495,3 +495,46 @@ func TestNotificationsOfRepeatedEvents(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+// A process is assigned a partition whose events another process has dealt with. The database loses everything before the process
+// takes a record. The process has seen the watermark at the assignment, and asks about the notifications instead of sending them again.
+func TestNotificationsAfterAnAssignmentThatSawMore(t *testing.T) {
+	t.Parallel()
+	store, pool := openStore(t)
+	process := func() *effects.Consumer[notifications.Tx] {
+		consumer, err := effects.New(effects.Config[notifications.Tx]{
+			Group: "side", Store: pgstore.NotificationStore{Store: store}, Older: noLog{}, Effect: notifications.Effect{},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return consumer
+	}
+	assign := func(c *effects.Consumer[notifications.Tx]) projection.PartitionHandler {
+		handler, _, err := c.Assign(t.Context(), projection.Assignment{TopicPartition: testLog, Group: "side", Committed: projection.NoOffset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return handler
+	}
+	payment := paymentOf("a", "o-a", "p-a", "1.00")
+	payment.Offset = 0
+	if err := assign(process()).Handle(t.Context(), []projection.Record{payment}); err != nil {
+		t.Fatal(err)
+	}
+	second := process()
+	handler := assign(second)
+	if _, err := pool.Exec(t.Context(), `TRUNCATE notifications, consumed_events, projection_watermarks`); err != nil {
+		t.Fatal(err)
+	}
+	var rewind *projection.RewindError
+	if err := handler.Check(t.Context()); !errors.As(err, &rewind) {
+		t.Fatalf("a database that lost everything: %v", err)
+	}
+	if err := assign(second).Handle(t.Context(), []projection.Record{payment}); err != nil {
+		t.Fatal(err)
+	}
+	if got := question(t, pool, `SELECT string_agg(event_id || ' ' || state, ', ') FROM notifications`); got != "a unknown" {
+		t.Errorf("notifications: %s", got)
+	}
+}

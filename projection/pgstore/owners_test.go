@@ -150,6 +150,45 @@ func TestReadingAgainNoticesLostCommits(t *testing.T) {
 	}
 }
 
+// A late owner sees another owner's watermark and remembers that owner's rows. 1. Owner B takes four records. 2. Owner A, which stands at
+// offset 1, repeats the second record and sees watermark 4 and order a at version 3. 3. The database falls back to watermark 2, with order
+// a at version 2. 4. A takes the third record. Because A remembers version 3, A would call the record a repeat, and version 3 would be lost.
+func TestALateOwnerNoticesThatAnotherOwnersCommitsWereLost(t *testing.T) {
+	t.Parallel()
+	store, pool := openStore(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records := []projection.Record{lifeEvent(0, 0, "a", 1), lifeEvent(0, 1, "a", 2), lifeEvent(0, 2, "a", 3), lifeEvent(0, 3, "b", 1)}
+	late, other := newOwner(t, store, 0, projection.NoOffset), newOwner(t, store, 0, projection.NoOffset)
+	late.handle(t, records[0])
+	other.handle(t, records[:2]...)
+	exec(`CREATE TABLE rows_before AS TABLE order_rows; CREATE TABLE watermarks_before AS TABLE projection_watermarks`)
+	other.handle(t, records[2:]...)
+	late.handle(t, records[1])
+
+	exec(`DELETE FROM order_rows; INSERT INTO order_rows TABLE rows_before;
+		DELETE FROM projection_watermarks; INSERT INTO projection_watermarks TABLE watermarks_before`)
+	var rewind *projection.RewindError
+	if err := late.Handle(t.Context(), records[2:3]); !errors.As(err, &rewind) || rewind.To != 2 {
+		t.Errorf("reading on at offset 2, at a watermark that went from 4 to 2: %v", err)
+	}
+	var next int
+	if err := pool.QueryRow(t.Context(), `SELECT next_offset FROM projection_watermarks`).Scan(&next); err != nil {
+		t.Fatal(err)
+	}
+	newOwner(t, store, 0, projection.NoOffset).handle(t, records[next:]...)
+	if got := question(t, pool, `SELECT string_agg(order_id || version, ' ' ORDER BY order_id) FROM order_rows`); got != "a3 b1" {
+		t.Errorf("rows: %s", got)
+	}
+	if got := question(t, pool, `SELECT applied || ' ' || duplicate || ' ' || next_offset FROM projection_watermarks`); got != "4 0 4" {
+		t.Errorf("applied, duplicate and watermark: %s", got)
+	}
+}
+
 // An order's key moved to another partition, whose member parked version 3. The first member remembers the order and appends version 2
 // without a look at the locked row. The parked event is released in the same transaction.
 func TestAnAppendReleasesWhatAnotherPartitionParked(t *testing.T) {
